@@ -1,0 +1,67 @@
+# `make demo` and `make test` need Python 3.11 and make, and nothing else: each makes .venv and installs what it needs.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
+DEMO := $(PY) -m airflow_backfill_provider.demo
+
+.PHONY: help install demo demo-rollback up down test lint types format bench constraints clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo           correct five months of real flights through a real Airflow"
+	@echo "make demo-rollback  undo that, with rows that came later surviving"
+	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
+	@echo "make test           every test, the scheduler ones included"
+	@echo "make lint types     what CI checks first; make format mends what can be mended"
+	@echo "make bench          the whole life of a backfill against the bare SQL"
+	@echo "make constraints    pin today's versions into constraints.txt"
+	@echo "make clean          remove the demo, caches and .venv"
+
+install: $(INSTALLED)
+
+$(PY):
+	@scripts/make-venv
+
+$(INSTALLED): | $(PY)
+	@echo "Installing into $(VENV) (a few minutes the first time)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+demo: install
+	@$(DEMO) run
+
+demo-rollback: install
+	@$(DEMO) rollback
+
+up: install
+	@$(DEMO) up
+
+down: install
+	@$(DEMO) down
+
+test: install
+	$(PY) -m pytest
+
+lint: install
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: install
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+types: install
+	$(PY) -m mypy --strict
+
+bench: install
+	$(PY) -m benchmarks
+
+constraints: | $(PY)
+	@scripts/make-constraints
+
+clean:
+	@if [ -x $(PY) ] && [ -e .demo/airflow/processes.json ]; then $(DEMO) down; fi
+	rm -rf $(VENV) .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

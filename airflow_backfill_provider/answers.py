@@ -1,0 +1,58 @@
+"""The five questions that every plan answers, each answer marked as written by the team or left to a default."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Request
+
+
+class Answer(Frozen):
+    """One of the five questions with its answer."""
+
+    question: str
+    answer: str
+    written: bool
+    """False when a default answers."""
+
+
+def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
+    """The five answers, in the order of the questions."""
+    compute, publish = spec.compute, spec.publish
+    asked = ", ".join(request.partitions[:3]) or f"{request.start_date} to {request.end_date}"
+    checks = [entry.kind for entry in (*spec.checks, *spec.compare)]
+    return (
+        Answer(
+            question="Which range, on what evidence?",
+            answer=f"{asked}; {request.reason or 'no reason was given'}",
+            written=bool(request.reason),
+        ),
+        Answer(
+            question="Is the re-run safe?",
+            answer=f"each partition is recomputed from the same SQL file ({spec.transform.file or 'inline'}) into staging; "
+            f"rows are identified by {', '.join(spec.target.key)}; a replaced range converges when run again",
+            written=True,
+        ),
+        Answer(
+            question="Where does the compute go?",
+            answer=f"connection {compute.conn_id}, pool {compute.pool}, at most {compute.max_concurrency} at once, "
+            f"{int(compute.statement_timeout.total_seconds())} s a statement",
+            written="max_concurrency" in compute.model_fields_set or "pool" in compute.model_fields_set,
+        ),
+        Answer(
+            question="How do we validate?",
+            answer=f"{len(checks)} written: {', '.join(checks)}" if checks else "only the built-in guards",
+            written=bool(checks),
+        ),
+        Answer(
+            question="How do we publish, and undo?",
+            answer=f"{publish.mechanism} of the whole {publish.unit} in one commit; undo by rollback__{spec.name} from a "
+            f"backup kept for {spec.rollback.keep_for.days} days",
+            written="publish" in spec.model_fields_set or "rollback" in spec.model_fields_set,
+        ),
+    )
+
+
+def strict_violations(spec: BackfillSpec, request: Request) -> list[str]:
+    """The questions that a default answers."""
+    return [answer.question for answer in answers(spec, request) if not answer.written]

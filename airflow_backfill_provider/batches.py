@@ -1,0 +1,51 @@
+"""How partitions are dealt out to mapped tasks: fewer, longer tasks, because each costs the scheduler about a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from airflow_backfill_provider.windows import Partition, describe
+
+SECONDS_PER_TASK = 60
+"""``auto`` makes more tasks only when one would be estimated to run longer than this."""
+MOST_TASKS = 1024
+"""Airflow's ``core.max_map_length``; a longer XCom list fails the task that pushes it."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The partitions of one mapped task."""
+
+    label: str
+    keys: tuple[str, ...]
+
+
+def deal(
+    partitions: Sequence[Partition],
+    *,
+    max_concurrency: int,
+    partitions_per_task: int | Literal["auto"],
+    estimated_seconds: float,
+) -> tuple[Batch, ...]:
+    """Cut the partitions, in order, into batches of nearly equal size; at most 1,024 of them."""
+    count = len(partitions)
+    if not count:
+        return ()
+    if partitions_per_task == "auto":
+        tasks = max(max_concurrency, ceil(count / 64))
+        longer = ceil(estimated_seconds / SECONDS_PER_TASK)
+        tasks = min(count, max(tasks, min(longer, 4 * max_concurrency)))
+    else:
+        tasks = ceil(count / partitions_per_task)
+    tasks = min(tasks, MOST_TASKS)
+    base, extra = divmod(count, tasks)
+    batches: list[Batch] = []
+    start = 0
+    for index in range(tasks):
+        members = partitions[start : start + base + (index < extra)]
+        batches.append(Batch(describe(members), tuple(partition.key for partition in members)))
+        start += len(members)
+    return tuple(batches)

@@ -1,0 +1,105 @@
+"""``airflow safe-backfill …``: the commands, declared without importing what they need to run."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
+
+
+def _argument(*flags: str, **settings: Any) -> Arg:
+    return Arg(flags, **settings)  # type: ignore[no-untyped-call]
+
+
+_SPEC = _argument("spec", help="path of the spec's YAML file")
+_BACKFILL_ID = _argument("backfill_id", help="12 characters, from the report or `airflow safe-backfill list`")
+
+
+def _lazy(module: str, function: str) -> Any:
+    """A command's function, imported when it is called: every `airflow` command builds this parser."""
+
+    def call(args: Any) -> None:
+        # Without it a command finds no connection of the metadata database; `airflow connections get` does the same.
+        os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+        import_module(f"airflow_backfill_provider.cli.{module}").__dict__[function](args)
+
+    return call
+
+
+def get_cli_commands() -> list[GroupCommand]:
+    """The group that Airflow's command line takes up."""
+    return [
+        GroupCommand(
+            name="safe-backfill",
+            help="Rebuild published history without ever exposing a half-written result",
+            subcommands=(
+                ActionCommand(
+                    name="init",
+                    help="Create the pool, the kill switch and the ledger where they are missing; safe to run again",
+                    func=_lazy("setup", "init"),
+                    args=(
+                        _argument("--slots", help="slots of a new pool", type=int, default=4),
+                        _argument("--ledger", help="path of a new SQLite ledger; default: in AIRFLOW_HOME"),
+                    ),
+                ),
+                ActionCommand(
+                    name="plan",
+                    help="Print the plan a trigger would make; reads only",
+                    func=_lazy("specs", "plan"),
+                    args=(
+                        _SPEC,
+                        _argument("--from-date", help="first day, such as 2013-02-01"),
+                        _argument("--to-date", help="last day, inclusive when a date"),
+                        _argument(
+                            "--partition", help="one partition key; may be repeated", action="append", default=[]
+                        ),
+                        _argument("--exclude", help="a key to leave out; may be repeated", action="append", default=[]),
+                        _argument("--reason", help="why", default=""),
+                        _argument("--include-live", help="take in the partition being written", action="store_true"),
+                    ),
+                ),
+                ActionCommand(
+                    name="validate-spec",
+                    help="Read a spec and say what is wrong with it, without any connection",
+                    func=_lazy("specs", "validate_spec"),
+                    args=(_SPEC,),
+                ),
+                ActionCommand(
+                    name="new",
+                    help="Write a first spec for a table, and the DAG file that serves it",
+                    func=_lazy("specs", "new"),
+                    args=(
+                        _argument("--table", help="published table, schema.table", required=True),
+                        _argument("--sql", help="the scheduled pipeline's SQL file", required=True),
+                        _argument("--partition-by", help="its date column", required=True),
+                        _argument("--key", help="comma-separated columns that identify a row", required=True),
+                        _argument("--conn-id", help="connection of the warehouse", default="warehouse_backfill"),
+                        _argument("--folder", help="where specs live", default="backfills"),
+                    ),
+                ),
+                ActionCommand(
+                    name="status",
+                    help="Show one backfill: its summary and its audit trail",
+                    func=_lazy("ledger", "status"),
+                    args=(_BACKFILL_ID,),
+                ),
+                ActionCommand(
+                    name="list",
+                    help="List backfills, newest first",
+                    func=_lazy("ledger", "list_backfills"),
+                    args=(
+                        _argument("--name", help="only those of this spec"),
+                        _argument("--limit", help="how many", type=int, default=20),
+                    ),
+                ),
+                ActionCommand(
+                    name="abandon",
+                    help="Give up a backfill that published nothing, and free its range",
+                    func=_lazy("ledger", "abandon"),
+                    args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
+                ),
+            ),
+        )
+    ]

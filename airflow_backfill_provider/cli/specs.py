@@ -1,0 +1,98 @@
+"""`safe-backfill plan`, `validate-spec` and `new`: work on spec files."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from airflow.configuration import conf
+
+from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.connections import SECTION, warehouse_for
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.plan import build_plan
+from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.spec.load import load_spec
+from airflow_backfill_provider.spec.request import Mode, Request
+
+
+def plan(args: Namespace) -> None:
+    """Print the plan that a trigger with the same range would make."""
+    with plain_errors():
+        spec = load_spec(args.spec)
+        request = Request.from_conf(
+            {
+                "start_date": args.from_date,
+                "end_date": args.to_date,
+                "partitions": args.partition,
+                "exclude": args.exclude,
+                "reason": args.reason,
+                "include_live": args.include_live,
+                "mode": str(Mode.PLAN),
+            }
+        )
+        warehouse = warehouse_for(spec)
+        try:
+            made = build_plan(
+                spec,
+                request,
+                warehouse,
+                backfill_id=backfill_id("preview", spec.name),
+                now=datetime.now(UTC),
+                strict=conf.get(SECTION, "policy", fallback="default") == "strict",
+            )
+        finally:
+            warehouse.close()
+        print(preview(made))
+
+
+def validate_spec(args: Namespace) -> None:
+    """Say whether a spec can be read, with every problem of the file at once."""
+    with plain_errors():
+        spec = load_spec(args.spec)
+        print(f"{args.spec} is fine: {spec.name} rebuilds {spec.target.table} by {spec.target.grain}.")
+
+
+def new(args: Namespace) -> None:
+    """Write a first spec and its DAG file; nothing that exists is overwritten."""
+    with plain_errors():
+        name = args.table.rsplit(".", 1)[-1].lower()
+        folder = Path(args.folder)
+        spec_file = folder / f"{name}.yaml"
+        dag_file = folder.parent / f"{folder.name}_dags.py"
+        if not Path(args.sql).is_file():
+            raise SpecError(f"--sql {args.sql}: there is no such file; give the SQL file that the scheduled DAG runs.")
+        if spec_file.exists():
+            raise SpecError(f"{spec_file} is there already; nothing was written.")
+        folder.mkdir(parents=True, exist_ok=True)
+        document = {
+            "name": name,
+            "target": {"table": args.table, "partition_by": args.partition_by, "key": args.key.split(",")},
+            "transform": {"sql": os.path.relpath(args.sql, folder)},
+            "compute": {"conn_id": args.conn_id},
+        }
+        spec_file.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+        try:
+            load_spec(spec_file)
+        except SpecError:
+            spec_file.unlink()
+            raise
+        print(f"wrote {spec_file}")
+        if not dag_file.exists():
+            dag_file.write_text(_DAG_FILE.format(folder=folder.name), encoding="utf-8")
+            print(f"wrote {dag_file}")
+        print(f"Next: add checks and compare, then `airflow safe-backfill plan {spec_file} --from-date … --to-date …`.")
+
+
+_DAG_FILE = '''"""DAGs of the backfill specs in {folder}/."""
+
+from pathlib import Path
+
+from airflow_backfill_provider.dag_factory import backfill_dags
+
+globals().update(backfill_dags(Path(__file__).parent / "{folder}"))
+'''

@@ -1,0 +1,132 @@
+"""From Airflow connections to a warehouse and a ledger. Secrets stop here: nothing below sees a connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Connection
+from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from sqlalchemy import URL
+
+from airflow_backfill_provider.errors import LedgerError, SpecError
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.warehouses import open_warehouse
+from airflow_backfill_provider.warehouses.base import Warehouse
+
+SECTION = "safe_backfill"
+DEFAULT_LEDGER_CONN_ID = "safe_backfill_ledger"
+
+log = logging.getLogger(__name__)
+
+
+def warehouse_for(spec: BackfillSpec) -> Warehouse:
+    """Open the warehouse behind ``spec.compute.conn_id``; the caller closes it.
+
+    :raises SpecError: there is no such connection, or its type has no warehouse.
+    """
+    conn_id = spec.compute.conn_id
+    connection = _connection(conn_id)
+    if connection is None:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r}: there is no such Airflow connection. Create it with "
+            f"`airflow connections add {conn_id} --conn-type duckdb --conn-host /path/to/warehouse.duckdb`."
+        )
+    kind = connection.conn_type or ""
+    settings = _SETTINGS.get(kind)
+    if settings is None:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} is a connection of type {kind!r}, which has no warehouse; "
+            f"supported: {', '.join(sorted(_SETTINGS))}."
+        )
+    return open_warehouse(
+        kind,
+        **settings(conn_id, connection),
+        lock_timeout=spec.publish.lock_timeout,
+        statement_timeout=spec.compute.statement_timeout,
+    )
+
+
+def _duckdb(conn_id: str, connection: Connection) -> dict[str, Any]:
+    from airflow.providers.duckdb.hooks.duckdb import DuckDBHook
+
+    hook = DuckDBHook(duckdb_conn_id=conn_id)
+    database = hook.get_database()
+    if database.startswith((":memory:", "md:")):
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} opens {'MotherDuck' if database.startswith('md:') else 'an in-memory database'}; "
+            "a backfill needs a DuckDB file: give its path as the connection's host."
+        )
+    return {
+        "path": database,
+        "config": hook.get_connect_config(),
+        "staging_dir": connection.extra_dejson.get("backfill_staging_dir"),
+    }
+
+
+_SETTINGS: Mapping[str, Callable[[str, Connection], dict[str, Any]]] = {"duckdb": _duckdb}
+
+
+def open_ledger() -> Ledger:
+    """Open the ledger behind the connection ``[safe_backfill] ledger_conn_id``, its schema up to date.
+
+    There is no fallback: a ledger that cannot be found would let two backfills own one range.
+
+    :raises LedgerError: no such connection, or the database cannot be used.
+    """
+    conn_id = conf.get(SECTION, "ledger_conn_id", fallback=DEFAULT_LEDGER_CONN_ID)
+    connection = _connection(conn_id)
+    if connection is None:
+        raise LedgerError(
+            f"There is no Airflow connection {conn_id!r}, or it cannot be read, so there is no ledger and nothing may run. "
+            "`airflow safe-backfill init` creates it; or add it in the UI under Admin, Connections: type sqlite with the "
+            "file's path as host, or type postgres."
+        )
+    url = ledger_url(connection)
+    if url.get_backend_name() == "sqlite" and "LocalExecutor" not in (executor := conf.get("core", "executor")):
+        log.warning("The ledger is a SQLite file, but %s may run tasks on other hosts; use PostgreSQL.", executor)
+    ledger = Ledger(url)
+    ledger.upgrade()
+    return ledger
+
+
+def ledger_url(connection: Connection) -> URL:
+    """The SQLAlchemy URL of a ledger connection.
+
+    :raises LedgerError: its type is neither sqlite nor postgres, or the file's path is missing or relative.
+    """
+    match connection.conn_type:
+        case "sqlite":
+            path = connection.host or connection.schema or ""
+            if not Path(path).is_absolute():
+                raise LedgerError(
+                    f"The ledger connection {connection.conn_id!r} names the file {path!r}; give an absolute path as host."
+                )
+            return URL.create("sqlite", database=path)
+        case "postgres" | "postgresql":
+            return URL.create(
+                "postgresql+psycopg",
+                username=connection.login,
+                password=connection.password,
+                host=connection.host,
+                port=connection.port,
+                database=connection.schema,
+            )
+        case other:
+            raise LedgerError(
+                f"The ledger connection {connection.conn_id!r} has type {other!r}; use sqlite or postgres."
+            )
+
+
+def _connection(conn_id: str) -> Connection | None:
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        return None
+    except AirflowException as error:
+        raise LedgerError(f"The Airflow connection {conn_id!r} cannot be read: {type(error).__name__}.") from error

@@ -1,0 +1,174 @@
+"""From a spec to its two DAGs: ``backfill__<name>`` and ``rollback__<name>``. Wiring only.
+
+.. code-block:: python
+
+    from pathlib import Path
+    from airflow_backfill_provider.dag_factory import backfill_dags
+    globals().update(backfill_dags(Path(__file__).parent / "backfills"))
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, Param, TaskGroup, task_group
+
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.malformed_spec import MalformedSpec
+from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
+from airflow_backfill_provider.operators.pool import PoolProbeOperator
+from airflow_backfill_provider.operators.report import ReportOperator
+from airflow_backfill_provider.operators.rollback import RollbackOperator
+from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
+from airflow_backfill_provider.operators.stage_recompute import StageRecomputeOperator
+from airflow_backfill_provider.operators.validate_partition import ValidatePartitionOperator, ValidateRangeOperator
+from airflow_backfill_provider.spec.load import find_specs, load_spec
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Mode
+
+TAGS = ("safe-backfill",)
+
+
+def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
+    """The DAG that runs backfills of the spec's target; trigger it with conf.
+
+    :param dag_kwargs: passed to :class:`airflow.sdk.DAG`, over what is set here.
+    """
+    with DAG(
+        **{
+            "dag_id": f"backfill__{spec.name}",
+            "description": f"Rebuild published partitions of {spec.target.table}",
+            "schedule": None,
+            "catchup": False,
+            "is_paused_upon_creation": False,  # a paused DAG means stopped
+            "params": _backfill_params(),
+            "tags": list(TAGS),
+            "doc_md": _DOC.format(spec=spec),
+            "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},
+        }
+        | dag_kwargs
+    ) as dag:
+        pool: dict[str, Any] = {"pool": spec.compute.pool}
+        probe = PoolProbeOperator(task_id="pool_ready", retries=0, priority_weight=1000, **pool)
+        scope = ScopePartitionsOperator(task_id="scope_partitions", spec=spec, pool_probe=probe.task_id)
+
+        @task_group(group_id="partitions")
+        def partitions(batch: Any) -> None:
+            # "upstream" gives stage 1, validate 1, …: the first evidence early. The default runs every stage first.
+            mapped: dict[str, Any] = {
+                "spec": spec,
+                "batch": batch,
+                "weight_rule": "upstream",
+                "max_active_tis_per_dagrun": spec.compute.max_concurrency,
+                "map_index_template": "{{ task.batch['label'] }}",
+                **pool,
+            }
+            stage = StageRecomputeOperator(task_id="stage_recompute", **mapped)
+            stage >> ValidatePartitionOperator(task_id="validate_partition", **mapped)
+
+        judged = ValidateRangeOperator(task_id="validate_range", spec=spec, **pool)
+        published = AtomicPublishOperator(task_id="atomic_publish", spec=spec, **pool)
+        report = ReportOperator(task_id="report", spec=spec, trigger_rule="all_done")
+        mapped_group = partitions.expand(batch=scope.output)
+        assert isinstance(mapped_group, TaskGroup)
+        scope >> mapped_group >> judged >> published >> report
+        probe >> report
+    return dag
+
+
+def rollback_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
+    """The DAG that restores what a backfill of the spec published; trigger it with ``{"backfill_id": …}``."""
+    with DAG(
+        **{
+            "dag_id": f"rollback__{spec.name}",
+            "description": f"Restore partitions of {spec.target.table} from a backfill's backup",
+            "schedule": None,
+            "catchup": False,
+            "is_paused_upon_creation": False,
+            "params": {
+                "backfill_id": Param(
+                    type="string",
+                    pattern="^[0-9a-f]{12}$",
+                    title="Backfill id",
+                    description="12 characters, from the report or `airflow safe-backfill list`",
+                ),
+                "force": Param(
+                    False,
+                    type="boolean",
+                    title="Force",
+                    description="restore even though the range changed since; what gets overwritten is backed up",
+                ),
+            },
+            "tags": list(TAGS),
+            "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},
+        }
+        | dag_kwargs
+    ) as dag:
+        RollbackOperator(task_id="rollback", spec=spec)
+    return dag
+
+
+def backfill_dags(folder: str | Path) -> dict[str, DAG]:
+    """Both DAGs of every spec in a folder, by DAG id.
+
+    A spec that cannot be read becomes one import error under the spec's own path and takes no other DAG down.
+
+    :param folder: where the ``*.yaml`` files are; absolute, or relative to the working directory.
+    """
+    dags: dict[str, DAG] = {}
+    for path in find_specs(folder):
+        try:
+            spec = load_spec(path)
+            if f"backfill__{spec.name}" in dags:
+                raise SpecError(f"{path}: another spec in {folder} is named {spec.name!r} too; names must differ.")
+        except SpecError as error:
+            broken = MalformedSpec.of(path, error)
+            dags[broken.dag_id] = broken
+        else:
+            dags |= {dag.dag_id: dag for dag in (backfill_dag(spec), rollback_dag(spec))}
+    return dags
+
+
+_DOC = """Rebuild published partitions of `{spec.target.table}`: recompute into staging, validate old against new,
+publish the whole range in one commit.
+
+Trigger with `{{"start_date": "2013-02-01", "end_date": "2013-06-30", "reason": "…"}}` (dates are inclusive).
+Stop: set the Variable `safe_backfill_kill_switch`, pause this DAG, or give the pool `{spec.compute.pool}` 0 slots.
+Resume: clear the failed tasks; finished partitions are reused. Undo: trigger `rollback__{spec.name}`.
+"""
+
+
+def _backfill_params() -> dict[str, Param]:
+    bound = "^\\d{4}-\\d{2}-\\d{2}([T ][0-9:.]+(Z|[+-]\\d{2}:?\\d{2})?)?$"
+    optional = ["null", "string"]
+    return {
+        "start_date": Param(
+            None, type=optional, pattern=bound, title="Start", description="first day, such as 2013-02-01"
+        ),
+        "end_date": Param(
+            None, type=optional, pattern=bound, title="End", description="last day, inclusive when a date"
+        ),
+        "reason": Param("", type="string", maxLength=2000, title="Reason", description="kept in the audit trail"),
+        "mode": Param(
+            str(Mode.PUBLISH),
+            enum=[str(mode) for mode in Mode],
+            title="Mode",
+            description="plan: print only; stage: stop when validated; publish: go through",
+        ),
+        "partitions": Param(
+            [],
+            type="array",
+            items={"type": "string", "maxLength": 64},
+            title="Partitions",
+            description="instead of a range",
+        ),
+        "exclude": Param([], type="array", items={"type": "string", "maxLength": 64}, title="Exclude"),
+        "include_live": Param(False, type="boolean", title="Include the partition that is still being written"),
+        "backfill_id": Param(
+            None, type=optional, pattern="^[0-9a-f]{12}$", title="Go on with", description="an earlier backfill's id"
+        ),
+        "restage": Param(False, type="boolean", title="Throw staged work away and stage again"),
+        "rebase": Param(False, type="boolean", title="Recompute exactly the partitions whose published rows moved"),
+    }

@@ -1,0 +1,125 @@
+"""Every error this package raises on purpose.
+
+::
+
+    BackfillError
+    ├── SpecError                  the spec cannot be run as written
+    ├── RequestError               the trigger's conf cannot be planned
+    ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
+    ├── Stopped                    a stop signal is set, or cannot be read
+    ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
+    ├── PublishRefused             publishing now would break a promise; nothing was written
+    │   ├── IntentChanged          the spec is no longer the one this work was staged for
+    │   ├── TargetMoved            the range is not what it was when the plan was made; ``.moved``
+    │   ├── StageChanged           staged rows are not the validated ones; ``.changed``
+    │   └── RangeLocked            another backfill owns part of the range; ``.owner``
+    ├── WarehouseError             the engine said no
+    │   ├── PartitionOverrun       staged rows lie outside their partition
+    │   ├── ConnectionLost         may work when tried again
+    │   └── LockTimeout            the engine's lock was not to be had in time; may work when tried again
+    └── LedgerError                the ledger said no, or cannot be read
+        └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
+
+Only :class:`ConnectionLost` and :class:`LockTimeout` are worth a retry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class BackfillError(Exception):
+    """Base of every error of this package."""
+
+
+class SpecError(BackfillError):
+    """The spec cannot be run as written."""
+
+
+class RequestError(BackfillError):
+    """The trigger's conf cannot be planned."""
+
+
+class TransformRefused(BackfillError):
+    """The SQL cannot be redirected into staging, or its columns do not fit the target."""
+
+
+class Stopped(BackfillError):
+    """A stop signal is set, or cannot be read."""
+
+
+class ValidationFailed(BackfillError):
+    """Checks ran and at least one of them said no."""
+
+    def __init__(self, message: str, outcomes: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.outcomes = tuple(outcomes)
+
+
+class PublishRefused(BackfillError):
+    """Publishing now would break a promise; nothing was written."""
+
+
+class IntentChanged(PublishRefused):
+    """The spec is no longer the one this work was staged for."""
+
+
+class TargetMoved(PublishRefused):
+    """The range is not what it was when the plan was made; nothing was written.
+
+    ``moved`` maps partition key to (rows expected, rows found).
+    """
+
+    def __init__(self, message: str, moved: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.moved = dict(moved)
+
+
+class StageChanged(PublishRefused):
+    """Staged rows are not the ones that were validated; nothing was written.
+
+    ``changed`` maps partition key to (rows expected, rows found).
+    """
+
+    def __init__(self, message: str, changed: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.changed = dict(changed)
+
+
+class RangeLocked(PublishRefused):
+    """Another backfill owns part of the range."""
+
+    def __init__(self, message: str, owner: str) -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+class WarehouseError(BackfillError):
+    """The engine said no."""
+
+
+class PartitionOverrun(WarehouseError):
+    """The transform produced rows that lie outside the partition it was run for."""
+
+
+class ConnectionLost(WarehouseError):
+    """The connection broke; the same call may work when tried again."""
+
+
+class LockTimeout(WarehouseError):
+    """The engine's lock was not to be had in time; the same call may work when tried again."""
+
+
+class LedgerError(BackfillError):
+    """The ledger said no, or cannot be read."""
+
+
+class TransitionRefused(LedgerError):
+    """A state move that the table of allowed moves does not hold, or that someone else made first."""
+
+    def __init__(self, subject: str, current: str, wanted: str) -> None:
+        super().__init__(f"{subject} cannot go from {current!r} to {wanted!r}.")
+        self.subject = subject
+        self.current = current
+        self.wanted = wanted

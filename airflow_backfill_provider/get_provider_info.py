@@ -1,0 +1,37 @@
+"""What Airflow asks of a provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Name, operators, commands and configuration, in the shape of Airflow's provider schema."""
+    package = "airflow_backfill_provider"
+    return {
+        "package-name": "airflow-backfill-provider",
+        "name": "Safe Backfill",
+        "description": "Rebuild published history without ever exposing a half-written result.",
+        "cli": [f"{package}.cli.get_cli_commands"],
+        "config": {
+            "safe_backfill": {
+                "description": "Settings of the Safe Backfill provider.",
+                "options": {
+                    "ledger_conn_id": {
+                        "description": "Airflow connection of the ledger's database (type sqlite or postgres).",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": None,
+                        "default": "safe_backfill_ledger",
+                    },
+                    "policy": {
+                        "description": "strict refuses a plan that leaves one of the five questions to a default.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "strict",
+                        "default": "default",
+                    },
+                },
+            }
+        },
+    }

@@ -1,0 +1,106 @@
+"""What goes into the ledger and what comes out of it, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.windows import Partition, Window
+
+
+@dataclass(frozen=True)
+class StoredPlan:
+    """One revision of a plan, exactly as it was frozen."""
+
+    revision: int
+    """1 for the first; the ledger numbers the revisions and ignores the number it is given."""
+    plan_hash: str
+    intent_hash: str
+    spec_hash: str
+    document: dict[str, Any]
+    """JSON values only."""
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class NewBackfill:
+    """Everything the ledger must know to open a backfill."""
+
+    backfill_id: str
+    name: str
+    target: str
+    tenant: str
+    """Empty when the target is not split by tenant; such a backfill claims its range for every tenant."""
+    dag_id: str
+    run_id: str
+    mode: str
+    reason: str
+    requested_by: str
+    partitions: Sequence[Partition]
+    windows: Sequence[Window]
+    """The range to claim; it must cover every partition."""
+    plan: StoredPlan
+
+
+@dataclass(frozen=True)
+class BackfillRecord:
+    """One backfill as the ledger knows it now."""
+
+    backfill_id: str
+    name: str
+    target: str
+    tenant: str
+    dag_id: str
+    run_id: str
+    mode: str
+    state: BackfillState
+    reason: str
+    requested_by: str
+    revision: int
+    """The newest plan revision."""
+    created_at: datetime
+    updated_at: datetime
+    backup_location: str | None
+    backup_fingerprints: Mapping[str, Mapping[str, Any]]
+    """By partition key; empty until a backup was made."""
+
+
+@dataclass(frozen=True)
+class PartitionRecord:
+    """One partition of a backfill as the ledger knows it now.
+
+    ``location`` to ``seconds`` are None until it is staged, and again when it is to be staged anew.
+    """
+
+    key: str
+    window: Window
+    state: PartitionState
+    attempt: int
+    """How many times staging has begun; the number of the attempt that owns it."""
+    owner: str | None
+    location: str | None
+    rows: int | None
+    digest: str | None
+    method: str | None
+    staged_intent: str | None
+    """Intent hash of the plan that the current attempt was begun under."""
+    seconds: float | None
+    reason: str
+    """The reason given for the last move."""
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class EventRecord:
+    """One line of the audit trail; written in the transaction of the change it describes."""
+
+    sequence: int
+    """Grows with time; has gaps, because it counts over all backfills."""
+    backfill_id: str
+    at: datetime
+    action: str
+    by: str
+    detail: Mapping[str, Any]

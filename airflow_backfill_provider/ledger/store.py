@@ -1,0 +1,333 @@
+"""The ledger: what was planned, how far it is, what was found, who decided, and who owns which range."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import URL, Connection
+
+from airflow_backfill_provider.errors import LedgerError
+from airflow_backfill_provider.ledger import (
+    backfill_rows,
+    partition_rows,
+    planning,
+    range_locks,
+    schema,
+    staging,
+    trail,
+)
+from airflow_backfill_provider.ledger.engine import LedgerEngine
+from airflow_backfill_provider.ledger.records import (
+    BackfillRecord,
+    EventRecord,
+    NewBackfill,
+    PartitionRecord,
+    StoredPlan,
+)
+from airflow_backfill_provider.ledger.states import (
+    HOLDS_LOCK,
+    RELEASES_LOCK,
+    BackfillState,
+    PartitionState,
+)
+from airflow_backfill_provider.windows import Window
+
+
+def utc_now() -> datetime:
+    """The present instant, aware."""
+    return datetime.now(UTC)
+
+
+class Ledger:
+    """Our own database, shared by every task of every backfill.
+
+    Each method is one transaction; a change and its line in the audit trail are recorded together or not at all.
+    Writers come one after the other: whole ledger on SQLite, per backfill on PostgreSQL.
+
+    Every method raises :class:`LedgerError` when the database cannot be used, its schema is not this version's, or
+    the backfill or partition it is asked about is unknown. Messages never hold the URL's password.
+    """
+
+    def __init__(self, url: str | URL, *, now: Callable[[], datetime] = utc_now) -> None:
+        self._engine = LedgerEngine(url)
+        self._now = now
+        self._recognised = False
+
+    @property
+    def address(self) -> str:
+        """The ledger's URL as it may be shown: without password and parameters."""
+        return self._engine.address
+
+    def upgrade(self) -> bool:
+        """Create the schema or bring it to this version's; True when something changed. Safe to run at any time."""
+        return schema.upgrade(self._engine)
+
+    def close(self) -> None:
+        """Let go of every handle."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open_backfill(self, new: NewBackfill, *, by: str) -> None:
+        """Open a planned backfill, with its plan and pending partitions, and claim its range.
+
+        :raises RangeLocked: another backfill owns part of the range; nothing is recorded.
+        :raises LedgerError: there is a backfill with that id, or its partitions are none, repeated or unclaimed.
+        """
+        with self._write() as connection:
+            planning.open_backfill(connection, new, at=self._now(), by=by)
+
+    def revise_plan(
+        self,
+        backfill_id: str,
+        plan: StoredPlan,
+        *,
+        restage: Collection[str],
+        revalidate: Collection[str],
+        by: str,
+        reason: str,
+    ) -> int:
+        """Add a plan revision and return its number; the backfill is planned again, earlier revisions stay readable.
+
+        ``restage`` keys become pending and their stages are forgotten. ``revalidate`` keys that were validated or
+        rejected become staged. The evidence of both, and of the whole range, is superseded.
+
+        :raises TransitionRefused: the backfill is publishing, has published or is over, or a partition has published.
+        """
+        with self._write() as connection:
+            return planning.revise_plan(
+                connection,
+                backfill_id,
+                plan,
+                restage=restage,
+                revalidate=revalidate,
+                at=self._now(),
+                by=by,
+                reason=reason,
+            )
+
+    def backfill(self, backfill_id: str) -> BackfillRecord:
+        """The backfill as it is now."""
+        with self._read() as connection:
+            return backfill_rows.read(connection, backfill_id)
+
+    def find_backfill(self, backfill_id: str) -> BackfillRecord | None:
+        """The backfill as it is now, or None when there is none with that id."""
+        with self._read() as connection:
+            return backfill_rows.find(connection, backfill_id)
+
+    def backfills(self, *, name: str | None = None, limit: int = 50) -> list[BackfillRecord]:
+        """The newest backfills, of one spec or of all, newest first."""
+        with self._read() as connection:
+            return backfill_rows.newest(connection, name=name, limit=limit)
+
+    def plan(self, backfill_id: str, revision: int | None = None) -> StoredPlan:
+        """The newest revision of the plan, or the one asked for."""
+        with self._read() as connection:
+            return backfill_rows.read_plan(connection, backfill_id, revision)
+
+    def partitions(self, backfill_id: str, keys: Collection[str] | None = None) -> dict[str, PartitionRecord]:
+        """The partitions by key, in key order; all of them, or exactly those asked for."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return partition_rows.read_partitions(connection, backfill_id, keys)
+
+    def counts(self, backfill_id: str) -> Counter[PartitionState]:
+        """How many partitions are in each state; a state that none is in counts 0."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return partition_rows.count_states(connection, backfill_id)
+
+    def move(self, backfill_id: str, to: BackfillState, *, by: str, reason: str = "") -> None:
+        """Move a backfill; nothing happens when it is there already. Its end gives the range back.
+
+        :raises TransitionRefused: the move is not allowed from the state it is in.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if not backfill_rows.move(connection, backfill, to, at=at):
+                return
+            detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
+            if to in RELEASES_LOCK:
+                detail["released_range"] = range_locks.release(connection, backfill_id)
+            trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=detail)
+
+    def move_partitions(
+        self, backfill_id: str, keys: Collection[str], to: PartitionState, *, by: str, reason: str = ""
+    ) -> None:
+        """Move partitions, all or none; nothing happens to those that are there already.
+
+        Staging is begun and finished by :meth:`start_staging` and :meth:`finish_staging` only.
+
+        :raises TransitionRefused: a move is not allowed from the state a partition is in.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill_rows.lock(connection, backfill_id)
+            moved = partition_rows.move(connection, backfill_id, keys, to, at=at, reason=reason)
+            if moved:
+                trail.add_event(
+                    connection,
+                    backfill_id,
+                    "partitions.moved",
+                    at=at,
+                    by=by,
+                    detail={
+                        "from": Counter(state.value for state in moved.values()),
+                        "to": to.value,
+                        "reason": reason,
+                        "keys": list(moved),
+                    },
+                )
+
+    def start_staging(self, backfill_id: str, key: str, *, owner: str, intent: str | None = None) -> int:
+        """Begin to stage a partition and return the attempt's number: 1, 2, …
+
+        Any earlier attempt is fenced off: what it staged, or still stages, cannot be recorded any more. With
+        ``intent``, the intent hash the caller works under, a caller that missed a plan revision is refused.
+
+        :raises TransitionRefused: the partition has published or was skipped.
+        :raises LedgerError: the backfill is publishing, has published or is over; or the intent is not the plan's.
+        """
+        with self._write() as connection:
+            return staging.start(connection, backfill_id, key, owner=owner, intent=intent, at=self._now())
+
+    def finish_staging(
+        self,
+        backfill_id: str,
+        key: str,
+        *,
+        attempt: int,
+        location: str,
+        rows: int,
+        digest: str,
+        method: str,
+        seconds: float,
+        by: str,
+    ) -> None:
+        """Record what an attempt staged; the partition is staged.
+
+        :raises LedgerError: the attempt no longer owns the partition; nothing is recorded.
+        """
+        stage = staging.Stage(location=location, rows=rows, digest=digest, method=method, seconds=seconds)
+        with self._write() as connection:
+            staging.finish(connection, backfill_id, key, stage, attempt=attempt, at=self._now(), by=by)
+
+    def record_evidence(
+        self, backfill_id: str, key: str | None, evidence: Sequence[Mapping[str, Any]], *, by: str
+    ) -> None:
+        """Make these outcomes (JSON values) the current evidence of a partition, or of the range when key is None.
+
+        What they replace is kept, marked as superseded.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if key is not None:
+                partition_rows.read_states(connection, backfill_id, [key])
+            trail.add_evidence(connection, backfill_id, key, evidence, revision=backfill.revision, at=at, by=by)
+            trail.add_event(
+                connection,
+                backfill_id,
+                "evidence.recorded",
+                at=at,
+                by=by,
+                detail={"key": key, "outcomes": len(evidence), "revision": backfill.revision},
+            )
+
+    def evidence(self, backfill_id: str) -> dict[str | None, list[dict[str, Any]]]:
+        """The current evidence by partition key (None: the whole range); a key without any is absent."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return trail.read_evidence(connection, backfill_id)
+
+    def set_backup(
+        self, backfill_id: str, location: str, fingerprints: Mapping[str, Mapping[str, Any]], *, by: str
+    ) -> None:
+        """Record where the backup is and the fingerprint of each partition in it (JSON values)."""
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            copied = {key: dict(fingerprint) for key, fingerprint in fingerprints.items()}
+            backfill_rows.change(connection, backfill_id, at=at, backup_location=location, backup_fingerprints=copied)
+            detail = {"location": location, "partitions": len(fingerprints), "replaces": backfill.backup_location}
+            trail.add_event(connection, backfill_id, "backup.recorded", at=at, by=by, detail=detail)
+
+    def record_event(self, backfill_id: str, action: str, *, by: str, detail: Mapping[str, Any] | None = None) -> None:
+        """Add a line of one's own (JSON values) to the audit trail."""
+        at = self._now()
+        with self._write() as connection:
+            backfill_rows.lock(connection, backfill_id)
+            trail.add_event(connection, backfill_id, action, at=at, by=by, detail=detail or {})
+
+    def events(self, backfill_id: str) -> list[EventRecord]:
+        """The audit trail of a backfill, oldest first."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return trail.read_events(connection, backfill_id)
+
+    def claim_range(self, backfill_id: str, windows: Sequence[Window], *, by: str) -> None:
+        """Claim windows of the backfill's target for it; nothing happens when it owns them already.
+
+        :raises RangeLocked: another backfill owns part of them; nothing is recorded.
+        :raises LedgerError: no window is given.
+        """
+        if not windows:
+            raise LedgerError(f"Backfill {backfill_id!r} claims no window; give the windows of its partitions.")
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if range_locks.claim(connection, backfill_id, backfill.target, backfill.tenant, windows, at=at):
+                detail = {"windows": [str(window) for window in range_locks.union(windows)]}
+                trail.add_event(connection, backfill_id, "range.claimed", at=at, by=by, detail=detail)
+
+    def release_range(self, backfill_id: str, *, by: str = "ledger") -> None:
+        """Give back what :meth:`claim_range` claimed for a backfill that is over.
+
+        A backfill whose state still holds its range keeps it: only its own end gives that back.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if backfill.state not in HOLDS_LOCK and range_locks.release(connection, backfill_id):
+                trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail={})
+
+    def lock_owner(self, target: str, windows: Sequence[Window], tenant: str = "") -> str | None:
+        """The id of a backfill that owns part of the windows, or None."""
+        with self._read() as connection:
+            found = range_locks.find_overlap(connection, target, tenant, windows)
+            return None if found is None else found[0]
+
+    def holds_range(self, backfill_id: str, windows: Sequence[Window]) -> bool:
+        """Whether the backfill owns every instant of the windows; False for no windows at all."""
+        with self._read() as connection:
+            return range_locks.holds(connection, backfill_id, windows)
+
+    @contextmanager
+    def _read(self) -> Iterator[Connection]:
+        self._recognise()
+        with self._engine.read() as connection:
+            yield connection
+
+    @contextmanager
+    def _write(self) -> Iterator[Connection]:
+        self._recognise()
+        with self._engine.write() as connection:
+            yield connection
+
+    def _recognise(self) -> None:
+        if not self._recognised:
+            schema.require(self._engine)
+            self._recognised = True

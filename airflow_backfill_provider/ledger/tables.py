@@ -1,0 +1,191 @@
+"""The ledger's tables, on a MetaData of their own so that they never mix with Airflow's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+
+PREFIX = "safe_backfill_"
+VERSION_TABLE = f"{PREFIX}alembic_version"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant: aware going in, aware UTC coming out, on engines that forget the zone as well."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError(f"The ledger stores instants; {value!r} has no time zone.")
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class StateText(TypeDecorator[StrEnum]):
+    """A state by its value; plain text in the database, so that a new state needs no migration."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def __init__(self, states: type[StrEnum]) -> None:
+        super().__init__()
+        self.states = states
+
+    def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:
+        return None if value is None else self.states(value).value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:
+        return None if value is None else self.states(value)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012
+        str: Text(),
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(none_as_null=True),
+        BackfillState: StateText(BackfillState),
+        PartitionState: StateText(PartitionState),
+    }
+
+
+class BackfillRow(Base):
+    __tablename__ = f"{PREFIX}backfill"
+
+    backfill_id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    target: Mapped[str]
+    tenant: Mapped[str]
+    dag_id: Mapped[str]
+    run_id: Mapped[str]
+    mode: Mapped[str]
+    state: Mapped[BackfillState]
+    reason: Mapped[str]
+    requested_by: Mapped[str]
+    revision: Mapped[int]
+    created_at: Mapped[datetime]
+    updated_at: Mapped[datetime]
+    backup_location: Mapped[str | None]
+    backup_fingerprints: Mapped[dict[str, Any] | None]
+
+    __table_args__ = (Index(None, "name", "created_at"), Index(None, "created_at"))
+
+
+class PlanRow(Base):
+    __tablename__ = f"{PREFIX}plan"
+
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id), primary_key=True)
+    revision: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    plan_hash: Mapped[str]
+    intent_hash: Mapped[str]
+    spec_hash: Mapped[str]
+    document: Mapped[dict[str, Any]]
+    created_at: Mapped[datetime]
+
+
+class PartitionRow(Base):
+    __tablename__ = f"{PREFIX}partition"
+
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    window_start: Mapped[datetime]
+    window_end: Mapped[datetime]
+    state: Mapped[PartitionState]
+    attempt: Mapped[int]
+    owner: Mapped[str | None]
+    location: Mapped[str | None]
+    rows: Mapped[int | None] = mapped_column(BigInteger)
+    digest: Mapped[str | None]
+    method: Mapped[str | None]
+    staged_intent: Mapped[str | None]
+    seconds: Mapped[float | None]
+    reason: Mapped[str]
+    updated_at: Mapped[datetime]
+
+
+class EvidenceRow(Base):
+    """One outcome of one check; ``key`` is NULL when it is about the whole range."""
+
+    __tablename__ = f"{PREFIX}evidence"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id))
+    key: Mapped[str | None]
+    revision: Mapped[int]
+    body: Mapped[dict[str, Any]]
+    recorded_by: Mapped[str]
+    recorded_at: Mapped[datetime]
+    superseded_at: Mapped[datetime | None]
+
+    __table_args__ = (
+        ForeignKeyConstraint(["backfill_id", "key"], [PartitionRow.backfill_id, PartitionRow.key]),
+        Index(None, "backfill_id", "key"),
+    )
+
+
+class EventRow(Base):
+    __tablename__ = f"{PREFIX}event"
+
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id))
+    at: Mapped[datetime]
+    action: Mapped[str]
+    actor: Mapped[str]
+    detail: Mapped[dict[str, Any]]
+
+    __table_args__ = (Index(None, "backfill_id", "sequence"),)
+
+
+class TargetRow(Base):
+    """One row per target, locked by whoever claims a range of it, so that two claims come one after the other."""
+
+    __tablename__ = f"{PREFIX}target"
+
+    target: Mapped[str] = mapped_column(primary_key=True)
+
+
+class RangeLockRow(Base):
+    """One claimed window; there is a row exactly as long as the window is claimed."""
+
+    __tablename__ = f"{PREFIX}range_lock"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id))
+    target: Mapped[str] = mapped_column(ForeignKey(TargetRow.target))
+    tenant: Mapped[str]
+    window_start: Mapped[datetime]
+    window_end: Mapped[datetime]
+    claimed_at: Mapped[datetime]
+
+    __table_args__ = (Index(None, "target", "tenant"), Index(None, "backfill_id"))

@@ -1,0 +1,94 @@
+"""The audit trail and the evidence: rows that are added and never changed but for being superseded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from airflow_backfill_provider.ledger.moves import batches
+from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.tables import EventRow, EvidenceRow
+
+
+def add_event(
+    connection: Connection, backfill_id: str, action: str, *, at: datetime, by: str, detail: Mapping[str, Any]
+) -> None:
+    """Write one line of the audit trail."""
+    connection.execute(
+        insert(EventRow).values(backfill_id=backfill_id, at=at, action=action, actor=by, detail=dict(detail))
+    )
+
+
+def read_events(connection: Connection, backfill_id: str) -> list[EventRecord]:
+    """The trail of one backfill, oldest first."""
+    rows = connection.execute(
+        select(EventRow.sequence, EventRow.backfill_id, EventRow.at, EventRow.action, EventRow.actor, EventRow.detail)
+        .where(EventRow.backfill_id == backfill_id)
+        .order_by(EventRow.sequence)
+    )
+    return [EventRecord(*row) for row in rows]
+
+
+def add_evidence(
+    connection: Connection,
+    backfill_id: str,
+    key: str | None,
+    evidence: Sequence[Mapping[str, Any]],
+    *,
+    revision: int,
+    at: datetime,
+    by: str,
+) -> None:
+    """Make these outcomes the current evidence of the key (None: of the whole range)."""
+    current = EvidenceRow.key.is_(None) if key is None else EvidenceRow.key == key
+    connection.execute(
+        update(EvidenceRow)
+        .where(EvidenceRow.backfill_id == backfill_id, current, EvidenceRow.superseded_at.is_(None))
+        .values(superseded_at=at)
+    )
+    if evidence:
+        connection.execute(
+            insert(EvidenceRow),
+            [
+                {
+                    "backfill_id": backfill_id,
+                    "key": key,
+                    "revision": revision,
+                    "body": dict(outcome),
+                    "recorded_by": by,
+                    "recorded_at": at,
+                }
+                for outcome in evidence
+            ],
+        )
+
+
+def supersede_evidence(connection: Connection, backfill_id: str, keys: Collection[str], *, at: datetime) -> None:
+    """Retire the evidence of these partitions and, since it spans them, of the whole range."""
+    for batch in [[], *batches(keys)]:
+        connection.execute(
+            update(EvidenceRow)
+            .where(
+                EvidenceRow.backfill_id == backfill_id,
+                or_(EvidenceRow.key.is_(None), EvidenceRow.key.in_(batch)),
+                EvidenceRow.superseded_at.is_(None),
+            )
+            .values(superseded_at=at)
+        )
+
+
+def read_evidence(connection: Connection, backfill_id: str) -> dict[str | None, list[dict[str, Any]]]:
+    """The current evidence by partition key, in the order recorded."""
+    found: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+    rows = connection.execute(
+        select(EvidenceRow.key, EvidenceRow.body)
+        .where(EvidenceRow.backfill_id == backfill_id, EvidenceRow.superseded_at.is_(None))
+        .order_by(EvidenceRow.id)
+    )
+    for key, body in rows:
+        found[key].append(body)
+    return dict(found)

@@ -1,0 +1,1 @@
+"""The operators; import each from its module."""

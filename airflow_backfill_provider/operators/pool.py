@@ -1,0 +1,50 @@
+"""A pool that does not exist leaves tasks waiting for ever without a word; find out before mapping.
+
+A task cannot read pools, so a probe task is put into the pool and its state is watched.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.definitions.context import Context
+
+from airflow_backfill_provider.errors import SpecError
+
+PATIENCE = 45.0
+"""Seconds that the probe may wait for a slot."""
+_STARTED = frozenset({"queued", "running", "success", "failed", "up_for_retry", "restarting"})
+
+
+class PoolProbeOperator(BaseOperator):
+    """Succeed as soon as the pool lets a task start."""
+
+    ui_color = "#f4f4f4"
+
+    def execute(self, context: Context) -> None:
+        self.log.info("The pool %s starts tasks.", self.pool)
+
+
+def wait_for_pool(context: Context, pool: str, probe: str, patience: float = PATIENCE) -> None:
+    """Return once the probe has started.
+
+    :raises SpecError: it has not within ``patience`` seconds; says how to create the pool.
+    """
+    run = context["dag_run"]
+    deadline = time.monotonic() + patience
+    while (state := _state(context["ti"], run.dag_id, run.run_id, probe)) not in _STARTED:
+        if time.monotonic() >= deadline:
+            raise SpecError(
+                f"Nothing started in the pool {pool!r} within {patience:.0f} s (its probe is {state}): the pool does not "
+                f"exist, has 0 slots, or every slot is taken. Create it with `airflow pools set {pool} 4 backfills` or in "
+                "the UI under Admin, Pools; then clear this task."
+            )
+        time.sleep(0.5)
+
+
+def _state(ti: Any, dag_id: str, run_id: str, task_id: str) -> str | None:
+    states = ti.get_task_states(dag_id=dag_id, task_ids=[task_id], run_ids=[run_id])
+    state = states.get(run_id, {}).get(task_id)
+    return None if state is None else str(state)

@@ -1,0 +1,42 @@
+"""ReportOperator: say what came of the backfill, and fail unless that is good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk.definitions.context import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_backfill_provider.operators.base import BackfillOperator
+from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.report import conclude
+
+
+class ReportOperator(BackfillOperator):
+    """Close the backfill and print its summary; the leaf that makes a failed backfill a failed run.
+
+    A run's state is the state of its leaves, so this task runs always (``all_done``) and fails unless the ledger
+    says that the backfill reached what its mode asked for.
+    """
+
+    heeds_stop_signals = False
+
+    def execute(self, context: Context) -> list[str]:
+        with self.work(context) as work:
+            mode = Mode(context["params"].get("mode") or Mode.PUBLISH)
+            if mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
+                return self._without_backfill(context)
+            summary = conclude(work)
+            lines = summary.lines()
+            self.log.info("%s", "\n".join(lines))
+            if not summary.reached(mode):
+                raise AirflowFailException("The backfill did not reach its goal.\n" + "\n".join(lines))
+            return lines
+
+    def _without_backfill(self, context: Context) -> list[str]:
+        """A preview, or an empty range, leaves nothing in the ledger; a scope that failed does neither."""
+        run = context["dag_run"]
+        states: dict[str, Any] = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])
+        if "success" in str(states.get(run.run_id, {}).get("scope_partitions")):
+            raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
+        raise AirflowFailException("No plan was made; see scope_partitions.")

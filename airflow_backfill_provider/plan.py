@@ -1,0 +1,297 @@
+"""A plan: spec and request plus the facts read at scope time, frozen. What is printed is what is executed.
+
+:func:`build_plan` reads and never writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from airflow_backfill_provider.answers import Answer, answers, strict_violations
+from airflow_backfill_provider.batches import Batch, deal
+from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
+from airflow_backfill_provider.spec.metric import ROWS
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.transform import lint, prepare
+from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Published, Source, Target, Warehouse
+from airflow_backfill_provider.windows import Partition, merge, parse_end, parse_key, parse_start, split
+
+
+class Skipped(Frozen):
+    """A partition of the asked range that is left out, and why."""
+
+    key: str
+    reason: str
+
+
+class Plan(Frozen):
+    """Everything a run needs to know, and nothing that it could look up differently later."""
+
+    backfill_id: str
+    spec: BackfillSpec
+    request: Request
+    planned_at: datetime
+    engine: str
+    dialect: str
+    target: Target
+    partitions: tuple[Partition, ...]
+    skipped: tuple[Skipped, ...]
+    baseline: Mapping[str, Fingerprint]
+    source_rows: Mapping[str, int]
+    """Rows of ``spec.source`` per partition at scope time; empty without a source."""
+    rows_outside: int
+    """Published rows whose partition column is NULL: in no partition, never touched."""
+    first_sql: str
+    """The first partition's rendered SQL, as it will run."""
+    rows_per_second: int
+    answers: tuple[Answer, ...]
+    warnings: tuple[str, ...]
+    not_proven: tuple[str, ...]
+    code_revision: str = ""
+    """What the deployment says of its own code; recorded, in no hash."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every partition key, in order."""
+        return tuple(partition.key for partition in self.partitions)
+
+    @property
+    def baseline_rows(self) -> int:
+        """Published rows of the whole range at scope time."""
+        return sum(fingerprint.rows for fingerprint in self.baseline.values())
+
+    @property
+    def spec_hash(self) -> str:
+        """The hash of the whole spec; any edit changes it."""
+        return spec_hash(self.spec)
+
+    @property
+    def intent_hash(self) -> str:
+        """The hash of what decides a staged result; governs reuse of staged work."""
+        return intent_hash(self.spec, self.keys)
+
+    @property
+    def plan_hash(self) -> str:
+        """The hash of intent and facts; governs approval."""
+        facts = {
+            "intent": self.intent_hash,
+            "spec": self.spec_hash,
+            "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
+            "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in self.baseline.items()},
+            "source_rows": dict(self.source_rows),
+        }
+        return digest(facts)
+
+    def batches(self) -> tuple[Batch, ...]:
+        """How the partitions are dealt out to mapped tasks."""
+        compute = self.spec.compute
+        return deal(
+            self.partitions,
+            max_concurrency=compute.max_concurrency,
+            partitions_per_task=compute.partitions_per_task,
+            estimated_seconds=self.baseline_rows / self.rows_per_second,
+        )
+
+    def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
+        """The partitions with these keys, in the plan's order.
+
+        :raises RequestError: a key is not of this plan.
+        """
+        wanted = set(keys)
+        if unknown := wanted - set(self.keys):
+            raise RequestError(
+                f"{', '.join(sorted(unknown)[:5])} is not among the {len(self.keys)} planned partitions."
+            )
+        return tuple(partition for partition in self.partitions if partition.key in wanted)
+
+    def document(self) -> dict[str, Any]:
+        """The plan as plain JSON values, for the ledger."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Plan:
+        """The plan that :meth:`document` wrote."""
+        return cls.model_validate(document)
+
+
+def build_plan(
+    spec: BackfillSpec,
+    request: Request,
+    warehouse: Warehouse,
+    *,
+    backfill_id: str,
+    now: datetime,
+    strict: bool = False,
+    code_revision: str = "",
+) -> Plan:
+    """Resolve the range, read the facts, and freeze both; reads only.
+
+    :param now: the aware instant that decides which partitions are over.
+    :param strict: refuse a plan that leaves one of the five questions to a default.
+    :raises RequestError: the range cannot be planned.
+    :raises SpecError: the table or a column is not there, or cannot be worked with.
+    :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
+    """
+    partitions, skipped = resolve(spec, request, now)
+    capabilities = warehouse.capabilities
+    if spec.publish.mechanism not in capabilities.mechanisms:
+        raise SpecError(
+            f"publish.mechanism {spec.publish.mechanism} is not supported by {capabilities.engine}; "
+            f"supported: {', '.join(sorted(capabilities.mechanisms))}."
+        )
+    if strict and (open_questions := strict_violations(spec, request)):
+        raise SpecError(
+            "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
+        )
+    target = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key)
+    _require_columns(spec, target)
+    first_sql, warnings = "", list(_cautions(spec, skipped))
+    if partitions:
+        first_sql = prepare(spec, partitions[0], capabilities.dialect)
+        _require_fit(warehouse, target, warehouse.select_columns(first_sql))
+        warnings += [str(finding) for finding in lint(spec, partitions[0], capabilities.dialect)]
+    baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
+    if partitions and not any(mark.rows for mark in baseline.values()):
+        warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
+    outside = warehouse.outside_rows(target).null_partition
+    if outside:
+        warnings.append(
+            f"{outside} published rows have no {target.partition_by}: they are in no partition and stay as they are."
+        )
+    return Plan(
+        backfill_id=backfill_id,
+        spec=spec,
+        request=request,
+        planned_at=now,
+        engine=capabilities.engine,
+        dialect=capabilities.dialect,
+        target=target,
+        partitions=partitions,
+        skipped=skipped,
+        baseline=baseline,
+        source_rows=_source_rows(spec, warehouse, target, partitions),
+        rows_outside=outside,
+        first_sql=first_sql,
+        rows_per_second=capabilities.rows_per_second,
+        answers=answers(spec, request),
+        warnings=tuple(warnings),
+        not_proven=(*NOT_PROVEN, *capabilities.unproven),
+        code_revision=code_revision,
+    )
+
+
+NOT_PROVEN = (
+    "The new rule may be wrong as well: the checks prove how it was applied, not that it is the right one.",
+    "A source that was updated in place cannot show history as it was.",
+    "Exports and caches that consumers made of the old rows are theirs to rebuild.",
+)
+
+
+def resolve(spec: BackfillSpec, request: Request, now: datetime) -> tuple[tuple[Partition, ...], tuple[Skipped, ...]]:
+    """The partitions the request means, and those it leaves out with the reason. Pure.
+
+    :raises RequestError: a bound, key or exclusion does not fit.
+    """
+    grain, zone = spec.target.grain, spec.target.timezone
+    if request.partitions:
+        asked = tuple(sorted({parse_key(key, grain, zone) for key in request.partitions}))
+    else:
+        start, end = str(request.start_date), str(request.end_date)
+        asked = split(parse_start(start, grain, zone), parse_end(end, grain, zone), grain, zone)
+    excluded = {parse_key(key, grain, zone).key for key in request.exclude}
+    if strangers := excluded - {partition.key for partition in asked}:
+        raise RequestError(f"exclude names {', '.join(sorted(strangers))}, which the range does not hold.")
+    kept: list[Partition] = []
+    skipped: list[Skipped] = []
+    for partition in asked:
+        if partition.key in excluded:
+            skipped.append(Skipped(key=partition.key, reason="excluded by the request"))
+        elif partition.window.end > now and not request.include_live:
+            if request.partitions:
+                raise RequestError(
+                    f"Partition {partition.key} is not over until {partition.window.end:%Y-%m-%dT%H:%M:%SZ}. "
+                    "Leave it out, or set include_live: true."
+                )
+            skipped.append(Skipped(key=partition.key, reason="not over yet; include_live: true would take it in"))
+        else:
+            kept.append(partition)
+    return tuple(kept), tuple(skipped)
+
+
+def windows_of(plan: Plan) -> list[dict[str, str]]:
+    """The plan's contiguous windows as ISO text, for reports."""
+    return [{"start": window.start.isoformat(), "end": window.end.isoformat()} for window in merge(plan.partitions)]
+
+
+def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
+    cautions = []
+    if spec.compute.max_concurrency > 5:
+        cautions.append(f"max_concurrency {spec.compute.max_concurrency} is above 5: watch the live pipeline.")
+    if not spec.checks and not spec.compare:
+        cautions.append("The spec has neither checks nor compare: only the built-in guards stand before the publish.")
+    live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
+    if live:
+        cautions.append(f"{len(live)} partitions are not over yet and left out: {', '.join(live[:3])}.")
+    return cautions
+
+
+def _require_columns(spec: BackfillSpec, target: Target) -> None:
+    have = {column.name for column in target.columns}
+    wanted = {
+        name
+        for entry in (*spec.checks, *spec.compare)
+        for name in ((getattr(entry, "column", None), *getattr(entry, "columns", ())))
+        if name is not None
+    }
+    if missing := sorted(wanted - have):
+        raise SpecError(
+            f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {', '.join(sorted(have))}."
+        )
+    if unhashable := [f"{column.name} ({column.type})" for column in target.columns if not column.hashable]:
+        raise SpecError(
+            f"{target.table} has columns whose values cannot be fingerprinted: {', '.join(unhashable)}. "
+            "Without a fingerprint nothing proves that what was validated is what gets published."
+        )
+
+
+def _require_fit(warehouse: Warehouse, target: Target, produced: Sequence[Column]) -> None:
+    """Columns land by name: refuse missing, extra and lossy ones before anything is staged."""
+    writable = {column.name.casefold(): column for column in target.columns if not column.generated}
+    given = {column.name.casefold(): column for column in produced}
+    problems = []
+    if twice := sorted(
+        {column.name for column in produced if sum(column.name == other.name for other in produced) > 1}
+    ):
+        problems.append(f"produced twice: {', '.join(twice)}")
+    if missing := [column.name for name, column in writable.items() if name not in given]:
+        problems.append(f"missing: {', '.join(missing)}")
+    if extra := [column.name for name, column in given.items() if name not in writable]:
+        problems.append(f"not in the target: {', '.join(extra)}")
+    lossy = [
+        f"{column.name} ({given[name].type} into {column.type})"
+        for name, column in writable.items()
+        if name in given and not warehouse.lossless(given[name].type, column.type)
+    ]
+    if lossy:
+        problems.append(f"would lose values: {', '.join(lossy)}; cast them in the SQL")
+    if problems:
+        raise TransformRefused(
+            f"The transform's columns do not fit {target.table}. " + "; ".join(problems) + ". Nothing was staged."
+        )
+
+
+def _source_rows(
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+) -> dict[str, int]:
+    if spec.source is None or not partitions:
+        return {}
+    rows = Source(spec.source.table, spec.source.partition_by)
+    measured = warehouse.measure(target, rows, partitions, [ROWS])
+    return {key: int(values[ROWS] or 0) for key, values in measured.items()}

@@ -1,0 +1,44 @@
+"""A plan in words: what `safe-backfill plan` and `mode: plan` print. The same object is what a run executes."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.plan import Plan
+
+
+def preview(plan: Plan) -> str:
+    """The whole plan as text."""
+    if not plan.partitions:
+        skipped = "\n".join(f"  {skip.key}: {skip.reason}" for skip in plan.skipped)
+        return f"Nothing to do for {plan.target.table}: no partition is left in the range.\n{skipped}"
+    first, last = plan.partitions[0], plan.partitions[-1]
+    batches = plan.batches()
+    publish = plan.spec.publish
+    lines = [
+        f"Plan of {plan.spec.name} for {plan.target.table} on {plan.engine}",
+        f"  intent      {plan.intent_hash[:12]}   plan {plan.plan_hash[:12]}   backfill {plan.backfill_id}",
+        f"  partitions  {len(plan.partitions)} of one {plan.spec.target.grain} in {plan.spec.target.timezone}: "
+        f"{first.key} … {last.key}",
+        f"  bounds      [{first.window.start:%Y-%m-%dT%H:%M:%SZ}, {last.window.end:%Y-%m-%dT%H:%M:%SZ}) UTC, half-open",
+        f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
+        f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
+        f"  rows        {plan.baseline_rows:,} published now"
+        + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),
+        f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
+        f"  mechanism   {publish.mechanism}: the whole {publish.unit} in one commit",
+        f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "
+        f"kept for {plan.spec.rollback.keep_for.days} days",
+    ]
+    if plan.skipped:
+        lines.append(f"  left out    {', '.join(f'{skip.key} ({skip.reason})' for skip in plan.skipped[:5])}")
+    lines.append("The five questions")
+    lines += [
+        f"  {answer.question} [{'written' if answer.written else 'default'}]\n      {answer.answer}"
+        for answer in plan.answers
+    ]
+    lines.append("Warnings")
+    lines += [f"  - {warning}" for warning in plan.warnings] or ["  none"]
+    lines.append("Not proven")
+    lines += [f"  - {sentence}" for sentence in plan.not_proven]
+    lines.append(f"SQL of the first partition ({first.key})")
+    lines += [f"    {line}" for line in plan.first_sql.splitlines()]
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""The hashes that decide what may be reused: of the whole spec, and of what decides a staged result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from typing import Any
+
+from airflow_backfill_provider.spec.model import BackfillSpec
+
+
+def spec_hash(spec: BackfillSpec) -> str:
+    """sha256 (hex) of the whole spec; where its SQL file lies is left out, what the file says is not."""
+    return digest(spec.model_dump(mode="json", exclude={"transform": {"file"}}))
+
+
+def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
+    """sha256 (hex) of what decides a staged result: target, transform and partition keys, in any order.
+
+    Checks, comparisons, compute and publish settings do not change it: staged rows stay reusable under new ones.
+    """
+    target = spec.target
+    return digest(
+        {
+            "target": {
+                "table": target.table,
+                "partition_by": target.partition_by,
+                "grain": target.grain,
+                "timezone": target.timezone,
+                "key": target.key,
+            },
+            "transform": {
+                "sql": spec.transform.sql,
+                "params": spec.transform.params,
+                "logical_date": spec.transform.logical_date,
+            },
+            "keys": sorted(set(keys)),
+        }
+    )
+
+
+def canonical_json(document: Any) -> str:
+    """The one way a JSON document is written before it is hashed: ASCII, keys sorted, no spaces.
+
+    :raises ValueError: for NaN and infinity, which JSON does not have.
+    """
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(document: Any) -> str:
+    """sha256 (hex) of plain JSON values, the same for equal values however they were ordered."""
+    return hashlib.sha256(canonical_json(document).encode("ascii")).hexdigest()

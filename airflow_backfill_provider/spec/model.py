@@ -1,0 +1,182 @@
+"""What a backfill of one target *is*: the reviewed part, without the range.
+
+Parsing reads no connection, no Variable and no database. ``transform.sql`` is a path in YAML; the loader replaces
+it by the file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whole by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    field_validator,
+    model_validator,
+)
+
+from airflow_backfill_provider.spec.checks import Check, Comparison, Frozen, Sql
+from airflow_backfill_provider.spec.names import Identifier, TableName
+from airflow_backfill_provider.windows import Grain
+
+_NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
+_DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, str) and (match := _DURATION.match(value.strip())):
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    if isinstance(value, int | float):
+        raise ValueError(f"a duration needs a unit: write {value}s or {value}m")
+    return value
+
+
+def _write_duration(value: timedelta) -> str:
+    seconds = int(value.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("a duration is longer than nothing")
+    return value
+
+
+Duration = Annotated[
+    timedelta, BeforeValidator(_duration), AfterValidator(_positive), PlainSerializer(_write_duration, return_type=str)
+]
+"""``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
+
+
+class TargetSpec(Frozen):
+    """The published table and how it is cut into partitions."""
+
+    table: TableName
+    partition_by: Identifier
+    key: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    """Columns that identify one row of the whole table; include the partition column when it is part of that."""
+    grain: Grain = Grain.DAY
+    timezone: Literal["UTC"] = "UTC"
+
+    @field_validator("key")
+    @classmethod
+    def _distinct(cls, key: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(key)) != len(key):
+            raise ValueError("a column stands in the key twice")
+        return key
+
+
+class SqlTransform(Frozen):
+    """The SELECT (or one INSERT … SELECT, or CREATE TABLE … AS) that the scheduled pipeline runs."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    """In YAML the path of the file, relative to the spec; once loaded its text."""
+    file: str | None = None
+    """The path it was read from, for messages."""
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    logical_date: Literal["start", "end"] | None = None
+    """What ``ds``, ``ts`` and ``logical_date`` mean in the file: the partition's start or its end."""
+
+    @field_validator("params")
+    @classmethod
+    def _finite(cls, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        # NaN has no JSON form, so it could be neither stored in a plan nor hashed.
+        try:
+            json.dumps(params, allow_nan=False)
+        except ValueError as error:
+            raise ValueError("params are JSON values; NaN and infinity are not") from error
+        return params
+
+
+class SourceSpec(Frozen):
+    """The main table the transform reads; makes ``against: source`` comparisons possible."""
+
+    table: TableName
+    partition_by: Identifier
+
+
+class ComputeSpec(Frozen):
+    """Where the recompute runs and how much of it at once."""
+
+    conn_id: Identifier
+    pool: Identifier = "safe_backfill"
+    max_concurrency: Annotated[int, Field(ge=1)] = 4
+    partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    statement_timeout: Duration = timedelta(minutes=30)
+
+
+class PublishSpec(Frozen):
+    """How the validated range becomes visible."""
+
+    mechanism: Literal["replace_partitions"] = "replace_partitions"
+    unit: Literal["range"] = "range"
+    lock_timeout: Duration = timedelta(minutes=2)
+    """How long to wait for the engine's lock before giving up with nothing written."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_append(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("mechanism") == "append":
+            raise ValueError(
+                "mechanism append is refused: it is not idempotent, so a retry doubles the rows it adds. "
+                "Use replace_partitions"
+            )
+        return data
+
+
+class RollbackSpec(Frozen):
+    """How long the way back stays open."""
+
+    keep_for: Duration = timedelta(days=45)
+
+
+class BackfillSpec(Frozen):
+    """A backfill of one target, as reviewed.
+
+    Build one in Python with the SQL text in ``transform.sql``, or load YAML with
+    :func:`airflow_backfill_provider.spec.load.load_spec`.
+    """
+
+    name: str
+    """Lower-case letters, digits and ``_``, at most 40; names the DAGs ``backfill__<name>``, ``rollback__<name>``."""
+    kind: Literal["correction"] = "correction"
+    target: TargetSpec
+    transform: SqlTransform
+    compute: ComputeSpec
+    source: SourceSpec | None = None
+    checks: tuple[Check, ...] = ()
+    compare: tuple[Comparison, ...] = ()
+    allow_empty: bool = False
+    """Whether a partition that had rows may be replaced by none."""
+    publish: PublishSpec = PublishSpec()
+    rollback: RollbackSpec = RollbackSpec()
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, name: str) -> str:
+        if not _NAME.match(name):
+            raise ValueError("a name is lower-case letters, digits and _, starts with a letter, at most 40 characters")
+        return name
+
+    @model_validator(mode="after")
+    def _source_is_named(self) -> BackfillSpec:
+        if self.source is None and any(getattr(entry, "against", None) == "source" for entry in self.compare):
+            raise ValueError("a comparison against source needs source: {table, partition_by}")
+        return self
+
+    @model_validator(mode="after")
+    def _sql_checks_are_told_apart(self) -> BackfillSpec:
+        names = [check.name for check in self.checks if isinstance(check, Sql)]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two sql checks are called {repeated[0]!r}; give each a name of its own")
+        return self

@@ -1,0 +1,132 @@
+"""Report: what came of a backfill, from the ledger alone; and the verdict that a run must fail on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_backfill_provider.ledger.records import BackfillRecord
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.validate import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.work import Work
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How much one partition changed, in rows."""
+
+    key: str
+    changed: int
+    added: int
+    removed: int
+
+    @property
+    def rows(self) -> int:
+        """All rows that differ."""
+        return self.changed + self.added + self.removed
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One backfill at a glance; rows are counts, times aware UTC, ``seconds`` since it was planned."""
+
+    backfill: BackfillRecord
+    plan: Plan
+    counts: Mapping[PartitionState, int]
+    rows_old: int
+    rows_new: int
+    moved: tuple[Moved, ...]
+    """Every partition that changed, the one that moved most first."""
+    failures: tuple[str, ...]
+    """One line per partition that was rejected or failed."""
+
+    def reached(self, mode: Mode) -> bool:
+        """Whether the backfill is where a run of this mode wants it."""
+        if mode is Mode.PLAN:
+            return True
+        if mode is Mode.STAGE and self.backfill.state is BackfillState.VALIDATED:
+            return True
+        return self.backfill.state is BackfillState.COMPLETED
+
+    @property
+    def seconds(self) -> float:
+        """From the plan to the last change."""
+        return (self.backfill.updated_at - self.backfill.created_at).total_seconds()
+
+    @property
+    def undo(self) -> str:
+        """The command that restores the range."""
+        name, found = self.plan.spec.name, self.backfill.backfill_id
+        return f"""airflow dags trigger rollback__{name} --conf '{{"backfill_id": "{found}"}}'"""
+
+    def lines(self) -> list[str]:
+        """The summary as text, a line each."""
+        plan, backfill = self.plan, self.backfill
+        changed, added, removed = (
+            sum(getattr(move, what) for move in self.moved) for what in ("changed", "added", "removed")
+        )
+        most = ", ".join(f"{move.key} ({move.rows})" for move in self.moved[:5])
+        lines = [
+            f"Backfill {backfill.backfill_id} of {plan.target.table}: {backfill.state}",
+            f"  range       {plan.keys[0]} … {plan.keys[-1]}, {len(plan.keys)} partitions"
+            + (f", {len(plan.skipped)} left out" if plan.skipped else ""),
+            f"  partitions  {', '.join(f'{count} {state}' for state, count in self.counts.items() if count)}",
+            f"  rows        {self.rows_old:,} old, {self.rows_new:,} new: "
+            f"{changed:,} changed, {added:,} added, {removed:,} removed",
+            f"  moved most  {most or 'nothing changed'}",
+            f"  time        {self.seconds:.1f} s",
+            f"  mechanism   {plan.spec.publish.mechanism}, the whole {plan.spec.publish.unit} in one commit",
+        ]
+        if backfill.backup_location is not None:
+            lines.append(f"  undo        {self.undo}")
+        lines += [f"  failed      {line}" for line in self.failures[:20]]
+        lines += [f"  not proven  {line}" for line in plan.not_proven]
+        return lines
+
+
+def summarise(ledger: Ledger, backfill_id: str) -> Summary:
+    """Read one backfill's summary; changes nothing.
+
+    :raises LedgerError: there is no such backfill.
+    """
+    plan = Plan.from_document(ledger.plan(backfill_id).document)
+    records = ledger.partitions(backfill_id)
+    evidence = ledger.evidence(backfill_id)
+    moved = [move for key in plan.keys if (move := _moved(key, evidence.get(key, ()))).rows]
+    failed = (PartitionState.REJECTED, PartitionState.PENDING, PartitionState.STAGING)
+    return Summary(
+        backfill=ledger.backfill(backfill_id),
+        plan=plan,
+        counts=ledger.counts(backfill_id),
+        rows_old=plan.baseline_rows,
+        rows_new=sum(record.rows or 0 for record in records.values()),
+        moved=tuple(sorted(moved, key=lambda move: -move.rows)),
+        failures=tuple(
+            f"{key}: {record.state}{': ' + record.reason if record.reason else ''}"
+            for key, record in records.items()
+            if record.state in failed
+        ),
+    )
+
+
+def conclude(work: Work) -> Summary:
+    """Close the backfill when its outcome is good, or record why it is not; the caller fails the run then."""
+    state = work.ledger.backfill(work.backfill_id).state
+    if state is BackfillState.PUBLISHED:
+        work.ledger.move(work.backfill_id, BackfillState.COMPLETED, by=work.by)
+    elif state in {BackfillState.PLANNED, BackfillState.RUNNING}:
+        rejected = work.ledger.counts(work.backfill_id).get(PartitionState.REJECTED, 0)
+        outcome = BackfillState.REJECTED if rejected else BackfillState.FAILED
+        work.ledger.move(work.backfill_id, outcome, by=work.by, reason="the run ended without a publish")
+    return summarise(work.ledger, work.backfill_id)
+
+
+def _moved(key: str, evidence: Sequence[Mapping[str, Any]]) -> Moved:
+    for entry in evidence:
+        if entry["kind"] == DIFF_EVIDENCE:
+            return Moved(key, entry["changed"], entry["added"], entry["removed"])
+    return Moved(key, 0, 0, 0)

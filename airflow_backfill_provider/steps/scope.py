@@ -1,0 +1,186 @@
+"""Scope: turn a spec and a request into a frozen plan, or find the plan that is already there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from airflow_backfill_provider.batches import Batch
+from airflow_backfill_provider.errors import PublishRefused, RequestError
+from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.spec.hashes import spec_hash
+from airflow_backfill_provider.spec.request import Mode, Request
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Published
+from airflow_backfill_provider.windows import merge
+
+
+@dataclass(frozen=True)
+class Run:
+    """The DAG run that asks."""
+
+    dag_id: str
+    run_id: str
+    requested_by: str
+
+
+@dataclass(frozen=True)
+class Scoped:
+    """What the next steps get: the plan, and how it is dealt out."""
+
+    plan: Plan
+    batches: tuple[Batch, ...]
+    resumed: bool
+    note: str = ""
+
+
+def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_revision: str = "") -> Scoped:
+    """Plan a new backfill and lock its range, or load the plan this run already has; never both.
+
+    A ``mode: plan`` request writes nothing and locks nothing.
+
+    :raises RangeLocked: another backfill owns part of the range.
+    :raises IntentChanged: the spec was edited and the request does not say ``restage``.
+    """
+    existing = work.ledger.find_backfill(work.backfill_id)
+    if existing is not None:
+        return _resume(work, request, existing)
+    if request.backfill_id is not None:
+        raise RequestError(
+            f"There is no backfill {request.backfill_id} in the ledger; see `airflow safe-backfill list`."
+        )
+    if request.mode is not Mode.PLAN:
+        work.check_stop()
+    plan = build_plan(
+        work.spec,
+        request,
+        work.warehouse,
+        backfill_id=work.backfill_id,
+        now=work.now(),
+        strict=strict,
+        code_revision=code_revision,
+    )
+    if request.mode is Mode.PLAN or not plan.partitions:
+        return Scoped(plan, (), resumed=False, note="" if plan.partitions else "nothing to do")
+    work.ledger.open_backfill(
+        NewBackfill(
+            backfill_id=plan.backfill_id,
+            name=work.spec.name,
+            target=plan.target.table,
+            tenant="",
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            mode=str(request.mode),
+            reason=request.reason,
+            requested_by=run.requested_by,
+            partitions=plan.partitions,
+            windows=merge(plan.partitions),
+            plan=_stored(work, plan, revision=1),
+        ),
+        by=work.by,
+    )
+    return Scoped(plan, plan.batches(), resumed=False)
+
+
+_OVER = {
+    BackfillState.ROLLED_BACK: "was published and rolled back; publishing again needs a new backfill",
+    BackfillState.EXPIRED: "was abandoned; its range is free for a new backfill",
+}
+
+
+def _resume(work: Work, request: Request, existing: BackfillRecord) -> Scoped:
+    if existing.state in _OVER:
+        raise PublishRefused(f"Backfill {existing.backfill_id} {_OVER[existing.state]}. Trigger the DAG anew.")
+    if existing.name != work.spec.name:
+        raise RequestError(f"Backfill {existing.backfill_id} is of {existing.name}, not of {work.spec.name}.")
+    plan = Plan.from_document(work.ledger.plan(existing.backfill_id).document)
+    if request.mode is Mode.PLAN:
+        return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
+    if existing.state in _DONE:
+        return Scoped(plan, plan.batches(), resumed=True, note=f"already {existing.state}")
+    restage: set[str] = set()
+    reasons: list[str] = []
+    if spec_hash(work.spec) != plan.spec_hash:
+        same_intent = _intent_of(work, plan) == plan.intent_hash
+        if not same_intent and not request.restage:
+            work.plan()  # raises, naming both versions
+        plan = _replan(work, plan)
+        restage |= set() if same_intent else set(plan.keys)
+        reasons.append("checks or settings changed" if same_intent else "restage: the SQL or target changed")
+    elif request.restage:
+        restage |= set(plan.keys)
+        reasons.append("restage was asked for")
+    if request.rebase:
+        plan, moved = _rebase(work, plan)
+        restage |= moved
+        if moved:
+            reasons.append(f"rebase: {len(moved)} partitions moved")
+    if reasons:
+        _revise(work, plan, restage, "; ".join(reasons))
+    elif existing.state is not BackfillState.PLANNED:
+        work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
+    return Scoped(plan, plan.batches(), resumed=True, note="; ".join(reasons))
+
+
+_DONE = frozenset(
+    {
+        BackfillState.PUBLISHING,
+        BackfillState.PUBLISHED,
+        BackfillState.COMPLETED,
+        BackfillState.PUBLISHED_UNVERIFIED,
+    }
+)
+
+
+def _intent_of(work: Work, plan: Plan) -> str:
+    return plan.model_copy(update={"spec": work.spec}).intent_hash
+
+
+def _replan(work: Work, plan: Plan) -> Plan:
+    """The same partitions under the edited spec, with every fact read again where it may differ."""
+    keys = plan.keys
+    fresh = build_plan(
+        work.spec,
+        Request(partitions=keys, reason=plan.request.reason, mode=plan.request.mode, include_live=True),
+        work.warehouse,
+        backfill_id=plan.backfill_id,
+        now=plan.planned_at,
+    )
+    return fresh.model_copy(
+        update={"request": plan.request, "skipped": plan.skipped, "baseline": plan.baseline, "answers": fresh.answers}
+    )
+
+
+def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
+    """Read the published range again; the partitions that moved get their new baseline."""
+    current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
+    moved = {key for key in plan.keys if current[key] != plan.baseline[key]}
+    return plan.model_copy(update={"baseline": current}), moved
+
+
+def _revise(work: Work, plan: Plan, restage: Collection[str], reason: str) -> None:
+    records = work.ledger.partitions(plan.backfill_id)
+    judged = {PartitionState.VALIDATED, PartitionState.REJECTED}
+    revalidate = {key for key, record in records.items() if key not in restage and record.state in judged}
+    revision = work.ledger.plan(plan.backfill_id).revision + 1
+    work.ledger.revise_plan(
+        plan.backfill_id,
+        _stored(work, plan, revision=revision),
+        restage=restage,
+        revalidate=revalidate,
+        by=work.by,
+        reason=reason,
+    )
+
+
+def _stored(work: Work, plan: Plan, *, revision: int) -> StoredPlan:
+    return StoredPlan(
+        revision=revision,
+        plan_hash=plan.plan_hash,
+        intent_hash=plan.intent_hash,
+        spec_hash=plan.spec_hash,
+        document=plan.document(),
+        created_at=work.now(),
+    )

@@ -1,0 +1,180 @@
+"""Validate: judge each staged partition against what it will replace, then the range as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_backfill_provider.checks.evaluate import evaluate_partition
+from airflow_backfill_provider.checks.metrics import metrics_for
+from airflow_backfill_provider.checks.outcome import Outcome
+from airflow_backfill_provider.checks.report import ValidationReport
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    ConnectionLost,
+    LockTimeout,
+    PublishRefused,
+    ValidationFailed,
+)
+from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.checks import Sql
+from airflow_backfill_provider.steps.stage import stage_partitions
+from airflow_backfill_provider.steps.work import Work, staged_partition
+from airflow_backfill_provider.warehouses.base import Published, RowDiff, Source, Staged
+from airflow_backfill_provider.windows import Partition
+
+DIFF_EVIDENCE = "row_diff_counts"
+"""The kind of the evidence entry that holds a partition's row diff, whether or not the spec bounds it."""
+
+_JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """What one batch came to."""
+
+    validated: int
+    reused: int
+    warnings: int
+
+
+def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
+    """Judge every staged partition of a batch and record the evidence; one that was rejected is staged again first.
+
+    :raises ValidationFailed: at least one partition was rejected; ``.outcomes`` has every failing check.
+    :raises PublishRefused: a partition of the batch is not staged.
+    """
+    work.stop_or_go()
+    plan = work.plan()
+    partitions = plan.select(keys)
+    records = work.ledger.partitions(work.backfill_id, keys)
+    rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
+    if rejected:
+        work.run()
+        work.log.info("Staging %s rejected partitions again.", len(rejected))
+        stage_partitions(work, plan, rejected)
+        records = work.ledger.partitions(work.backfill_id, keys)
+    open_ones = tuple(partition for partition in partitions if records[partition.key].state not in _JUDGED)
+    unstaged = [p.key for p in open_ones if records[p.key].state is not PartitionState.STAGED]
+    if unstaged:
+        raise PublishRefused(
+            f"{', '.join(unstaged[:5])} cannot be validated before being staged; clear stage_recompute."
+        )
+    if not open_ones:
+        return ValidationResult(validated=0, reused=len(partitions), warnings=0)
+    report = ValidationReport(tuple(judge(work, plan, open_ones, records)))
+    bad = report.rejected_keys
+    good = [partition.key for partition in open_ones if partition.key not in bad]
+    work.ledger.move_partitions(work.backfill_id, good, PartitionState.VALIDATED, by=work.by)
+    work.ledger.move_partitions(
+        work.backfill_id, sorted(bad), PartitionState.REJECTED, by=work.by, reason=report.summary()
+    )
+    for line in report.lines():
+        work.log.warning("%s", line)
+    if bad:
+        raise ValidationFailed(
+            f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
+            + "\n".join(report.lines())
+            + "\nMend the cause and clear this task: a rejected partition is staged again before it is judged.",
+            report.failures,
+        )
+    return ValidationResult(validated=len(good), reused=len(partitions) - len(open_ones), warnings=len(report.warnings))
+
+
+def judge(
+    work: Work, plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
+) -> list[Outcome]:
+    """Measure and compare the staged partitions, evaluate every check, and record the evidence of each."""
+    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
+    needed = metrics_for(plan.spec)
+    warehouse, target = work.warehouse, plan.target
+    of_staged = warehouse.measure(target, staged, partitions, needed.staged)
+    of_baseline = warehouse.measure(target, Published(), partitions, needed.baseline)
+    of_source: Mapping[str, Any] = {}
+    if plan.spec.source is not None and needed.source:
+        rows = Source(plan.spec.source.table, plan.spec.source.partition_by)
+        of_source = warehouse.measure(target, rows, partitions, needed.source)
+    diffs = warehouse.compare(target, Published(), staged, partitions)
+    judged: list[Outcome] = []
+    for partition in partitions:
+        key = partition.key
+        outcomes = evaluate_partition(
+            plan.spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key],
+            _run_sql_checks(work, plan, staged, partition),
+        )  # fmt: skip
+        judged += [_with_sql(work, plan, staged, partition, outcome) for outcome in outcomes]
+        evidence = [outcome.to_json() for outcome in judged if outcome.partition == key]
+        evidence.append(_diff_evidence(diffs[key]))
+        work.ledger.record_evidence(work.backfill_id, key, evidence, by=work.by)
+    return judged
+
+
+def validate_range(work: Work) -> int:
+    """Judge the range as a whole and call the backfill validated; the number of partitions.
+
+    :raises PublishRefused: a partition is not validated.
+    :raises ValidationFailed: a staged key exists outside the range, or twice in it.
+    """
+    work.stop_or_go()
+    plan = work.plan()
+    records = work.ledger.partitions(work.backfill_id)
+    if all(record.state in {PartitionState.PUBLISHED, PartitionState.ROLLED_BACK} for record in records.values()):
+        return len(records)
+    waiting = [key for key, record in records.items() if record.state is not PartitionState.VALIDATED]
+    if waiting:
+        raise PublishRefused(
+            f"{len(waiting)} of {len(records)} partitions are not validated, so nothing is published: "
+            f"{', '.join(waiting[:5])}. Clear their failed tasks once the cause is mended."
+        )
+    staged = Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions))
+    conflicts = work.warehouse.key_conflicts(plan.target, staged)
+    key = ", ".join(plan.target.key)
+    outcomes = [
+        Outcome.of_range(
+            "key_outside_range", f"no staged {key} outside the range", conflicts.outside, conflicts.examples
+        ),
+        Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, conflicts.examples),
+    ]
+    work.ledger.record_evidence(work.backfill_id, None, [outcome.to_json() for outcome in outcomes], by=work.by)
+    report = ValidationReport(tuple(outcomes))
+    if report.failures:
+        raise ValidationFailed(
+            "The range as a whole was rejected, so nothing will be published.\n"
+            + "\n".join(report.lines())
+            + "\nEvery key must stand once in the whole table: mend the SQL or the key in the spec.",
+            report.failures,
+        )
+    # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
+    if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
+        work.run()
+        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by)
+    return len(records)
+
+
+def _run_sql_checks(work: Work, plan: Plan, staged: Staged, partition: Partition) -> dict[str, int | Exception]:
+    (here,) = (stage for stage in staged.partitions if stage.partition == partition)
+    results: dict[str, int | Exception] = {}
+    for check in plan.spec.checks:
+        if isinstance(check, Sql):
+            try:
+                results[check.name] = work.warehouse.count_rows(plan.target, here, check.query)
+            except (ConnectionLost, LockTimeout):
+                raise
+            except BackfillError as error:
+                results[check.name] = error
+    return results
+
+
+def _with_sql(work: Work, plan: Plan, staged: Staged, partition: Partition, outcome: Outcome) -> Outcome:
+    """A failing outcome with the statement that shows it."""
+    if outcome.metric is None or not outcome.failed:
+        return outcome
+    here = Staged(tuple(stage for stage in staged.partitions if stage.partition == partition))
+    return outcome.with_sql(work.warehouse.metric_sql(plan.target, here, partition, outcome.metric))
+
+
+def _diff_evidence(diff: RowDiff) -> dict[str, Any]:
+    return {"kind": DIFF_EVIDENCE, **asdict(diff)}

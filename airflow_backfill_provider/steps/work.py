@@ -1,0 +1,99 @@
+"""What every step works with: one spec, one backfill, its warehouse and its ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from airflow_backfill_provider.errors import IntentChanged, Stopped
+from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.warehouses.base import Fingerprint, StagedPartition, Warehouse
+from airflow_backfill_provider.windows import Partition
+
+
+def go_on() -> None:
+    """The stop signal of a caller that has none."""
+
+
+def utc_now() -> datetime:
+    """Now, as an aware UTC instant."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One backfill as a step sees it."""
+
+    spec: BackfillSpec
+    backfill_id: str
+    warehouse: Warehouse
+    ledger: Ledger
+    by: str
+    """Who acts, for the audit trail: a user, or a task with its attempt."""
+    check_stop: Callable[[], None] = go_on
+    """Raises :class:`~airflow_backfill_provider.errors.Stopped` when the work must not go on."""
+    now: Callable[[], datetime] = utc_now
+    log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))
+
+    def plan(self) -> Plan:
+        """The frozen plan, once it is certain that the spec is still the one it was made from.
+
+        :raises IntentChanged: the spec was edited since; naming both versions and the way on.
+        """
+        plan = Plan.from_document(self.ledger.plan(self.backfill_id).document)
+        here = spec_hash(self.spec)
+        if here == plan.spec_hash:
+            return plan
+        intent = intent_hash(self.spec, plan.keys)
+        if intent == plan.intent_hash:
+            raise IntentChanged(
+                f"Checks or settings of {self.spec.name} changed since the plan was made (spec {plan.spec_hash[:12]} then, "
+                f"{here[:12]} now). Staged work stays valid: clear scope_partitions with downstream to revise the plan."
+            )
+        raise IntentChanged(
+            f"The SQL or target of {self.spec.name} changed since the plan was made: intent {plan.intent_hash[:12]} then, "
+            f"{intent[:12]} now. Nothing was mixed. Go back to the planned version, or trigger the DAG with "
+            f'{{"backfill_id": "{self.backfill_id}", "restage": true}} to throw the staged work away and stage again.'
+        )
+
+    def stop_or_go(self) -> None:
+        """Heed the stop signal; a stop is written to the ledger before it is raised."""
+        try:
+            self.check_stop()
+        except Stopped as stop:
+            self.halt(str(stop))
+            raise
+
+    def halt(self, reason: str) -> None:
+        """Record that the backfill is halted; one whose outcome is decided stays what it is."""
+        if self.ledger.backfill(self.backfill_id).state in HALTABLE:
+            self.ledger.move(self.backfill_id, BackfillState.HALTED, by=self.by, reason=reason)
+
+    def run(self) -> None:
+        """Record that work goes on."""
+        if self.ledger.backfill(self.backfill_id).state is not BackfillState.RUNNING:
+            self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
+
+
+HALTABLE = frozenset({BackfillState.PLANNED, BackfillState.RUNNING, BackfillState.VALIDATED})
+
+
+def staged_partition(partition: Partition, record: PartitionRecord) -> StagedPartition:
+    """The staged rows that the ledger has on record for a partition."""
+    assert record.location is not None
+    return StagedPartition(partition, record.location, staged_fingerprint(record))
+
+
+def staged_fingerprint(record: PartitionRecord) -> Fingerprint:
+    """The fingerprint a partition's rows had when they were staged."""
+    assert record.rows is not None
+    assert record.digest is not None
+    assert record.method is not None
+    return Fingerprint(record.rows, record.digest, record.method)

@@ -1,0 +1,20 @@
+"""From a spec's SQL file to the SELECT that is staged: render, parse, take the write off; and what to be wary of."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform.lint import Finding, lint
+from airflow_backfill_provider.transform.parse import to_select
+from airflow_backfill_provider.transform.render import render
+from airflow_backfill_provider.windows import Partition
+
+__all__ = ["Finding", "lint", "prepare", "render", "to_select"]
+
+
+def prepare(spec: BackfillSpec, partition: Partition, dialect: str) -> str:
+    """The SELECT that recomputes one partition, in the engine's dialect (sqlglot's name for it).
+
+    :raises TransformRefused: the file cannot be rendered, or is not a statement whose write can be redirected.
+    """
+    origin = spec.transform.file or "The SQL"
+    return to_select(render(spec.transform, partition), spec.target.table, dialect, origin)

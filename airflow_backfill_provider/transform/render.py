@@ -1,0 +1,114 @@
+"""One partition's SQL from the scheduled pipeline's own template, in a sandbox."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from datetime import date
+from types import TracebackType
+from typing import Any
+
+import pendulum
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2.sandbox import SandboxedEnvironment
+
+from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.spec.model import SqlTransform
+from airflow_backfill_provider.transform.macros import FILTERS, MACROS
+from airflow_backfill_provider.windows import Partition
+
+_LOGICAL_DATE_NAMES = ("logical_date", *FILTERS)
+_CLOCK = frozenset({"now", "utcnow", "today", "tomorrow", "yesterday", "age", "is_past", "is_future"})
+
+
+class _Sandbox(SandboxedEnvironment):
+    """Jinja's sandbox, which also keeps the clock out: a re-run must render the same SQL."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        dated = isinstance(obj, date) or (isinstance(obj, type) and issubclass(obj, date))
+        return not (dated and attr in _CLOCK) and super().is_safe_attribute(obj, attr, value)
+
+
+def render(transform: SqlTransform, partition: Partition) -> str:
+    """The transform's SQL for one partition, as Airflow renders it for that data interval.
+
+    ``data_interval_start`` and ``data_interval_end`` are the partition's bounds; ``params`` and ``macros`` are there;
+    ``ds``, ``ts`` and ``logical_date`` only when ``transform.logical_date`` says what they mean.
+
+    :raises TransformRefused: a name or value the template asks for does not exist here, or is not the same on every
+        run; with the line in the file.
+    """
+    origin = transform.file or "The SQL"
+    environment = _Sandbox(undefined=StrictUndefined, extensions=["jinja2.ext.do"], cache_size=0)
+    environment.filters |= FILTERS
+    del environment.filters["random"], environment.globals["lipsum"]
+    names = _names(transform, partition)
+    try:
+        tree = environment.parse(transform.sql)
+        _refuse_unknown(tree, names, origin)
+        return environment.from_string(transform.sql).render(names)
+    except TemplateSyntaxError as error:
+        raise TransformRefused(
+            f"{origin}, line {error.lineno}: not a Jinja template: {str(error.message).rstrip('.')}."
+        ) from error
+    except TransformRefused:
+        raise
+    # The template calls methods of values, and a method may raise anything.
+    except Exception as error:
+        line = _template_line(error.__traceback__)
+        place = f"{origin}, line {line}" if line else origin
+        reason = str(error).rstrip(".") if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+        raise TransformRefused(
+            f"{place}: cannot be rendered for partition {partition.key}: {reason}. Templates may use "
+            f"{', '.join(sorted(names))}, give the same SQL on every run, and include no other file."
+        ) from error
+
+
+def _names(transform: SqlTransform, partition: Partition) -> dict[str, Any]:
+    start = pendulum.instance(partition.window.start)
+    end = pendulum.instance(partition.window.end)
+    names: dict[str, Any] = {
+        "data_interval_start": start,
+        "data_interval_end": end,
+        "params": copy.deepcopy(transform.params),  # a template may change its own copy
+        "macros": MACROS,
+    }
+    if transform.logical_date is not None:
+        moment = start if transform.logical_date == "start" else end
+        names |= {"logical_date": moment} | {name: write(moment) for name, write in FILTERS.items()}
+    return names
+
+
+def _refuse_unknown(tree: nodes.Template, names: dict[str, Any], origin: str) -> None:
+    """Also in a branch that is not taken and behind ``is defined``: there Airflow would give another answer."""
+    unknown = dict(_unknown_names(tree, names))
+    if not unknown:
+        return
+    listed = ", ".join(f"{name!r} (line {line})" for name, line in unknown.items())
+    if set(unknown) <= set(_LOGICAL_DATE_NAMES):
+        raise TransformRefused(
+            f"{origin} uses {listed}, which depends on the timetable: under Airflow 3's default cron timetable ds is "
+            "the day after the interval's start. Set transform.logical_date to start or end in the spec to say which "
+            "bound of the partition it means, or use data_interval_start and data_interval_end in the file."
+        )
+    raise TransformRefused(
+        f"{origin} uses {listed}, which a backfill does not have. Templates may use {', '.join(sorted(names))}; "
+        "hand other values in through transform.params."
+    )
+
+
+def _unknown_names(tree: nodes.Template, names: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    undeclared = meta.find_undeclared_variables(tree) - set(names)
+    for node in tree.find_all(nodes.Name):
+        if node.ctx == "load" and node.name in undeclared:
+            undeclared.discard(node.name)
+            yield node.name, node.lineno
+
+
+def _template_line(traceback: TracebackType | None) -> int | None:
+    line = None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == "<template>":
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line

@@ -1,0 +1,334 @@
+"""What the product asks of an engine: about ten promises, not SQL.
+
+Every promise has one contract test that runs on every engine (``tests/contract``). Guards live inside the
+adapter, so that no caller can skip them. The set-based verbs take many partitions and answer per partition from
+one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from airflow_backfill_provider.spec.metric import Metric, Scalar
+from airflow_backfill_provider.windows import Partition
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What an engine can do; read once, when the plan is built, to refuse early."""
+
+    engine: str
+    """The engine's name and version, as the plan prints it."""
+    mechanisms: frozenset[str]
+    dialect: str
+    """The name of the engine's SQL dialect in sqlglot."""
+    rows_per_second: int
+    """A cautious estimate of how many rows one task stages in a second; decides batch sizes, nothing else."""
+    one_host: bool = False
+    """Every task must run on the host that holds the files."""
+    unproven: tuple[str, ...] = ()
+    """Sentences the plan prints: what this engine cannot guarantee."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as the engine describes it."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    hashable: bool = True
+    generated: bool = False
+
+
+class Clock(StrEnum):
+    """How the partition column tells time, and so how a bound is written against it."""
+
+    DATE = "date"
+    TIMESTAMP = "timestamp"  # without a zone; means UTC
+
+
+@dataclass(frozen=True)
+class Target:
+    """The published table as it was described at scope time; frozen into the plan."""
+
+    table: str
+    """Dotted name as in the spec, ``schema.name``; the adapter quotes each part."""
+    partition_by: str
+    clock: Clock
+    key: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Every column that can be written, in the table's order."""
+        return tuple(column.name for column in self.columns if not column.generated)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Row count and a digest of the rows' values: equal exactly when the rows are equal as a bag.
+
+    Comparable only within one ``method`` (engine and version), which stands in it for that reason.
+    """
+
+    rows: int
+    digest: str
+    method: str
+
+
+@dataclass(frozen=True)
+class StagedPartition:
+    """Where one partition's staged rows are, and what they were when written."""
+
+    partition: Partition
+    location: str
+    """The engine's own address of the batch attempt that holds them."""
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True)
+class Published:
+    """Rows side: the published table."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows side: staged partitions, wherever each of them is."""
+
+    partitions: tuple[StagedPartition, ...]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """Rows side: the pre-publish copy of exactly the affected partitions."""
+
+    location: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows side: a table that the transform reads, partitioned by a column of its own."""
+
+    table: str
+    partition_by: str
+
+
+Rows = Published | Staged | Backup | Source
+
+
+@dataclass(frozen=True)
+class RowDiff:
+    """Old against new rows of one partition, matched by key.
+
+    ``old == identical + changed + removed`` and ``new == identical + changed + added`` always hold.
+    When a key is NULL or not unique on a side, ``null_keys`` or ``duplicate_keys`` is above zero and the four
+    counts are zero: a row diff over such keys would be nonsense.
+    """
+
+    old: int
+    new: int
+    identical: int = 0
+    changed: int = 0
+    added: int = 0
+    removed: int = 0
+    null_keys: int = 0
+    duplicate_keys: int = 0
+
+
+@dataclass(frozen=True)
+class OutsideRows:
+    """Rows of the published table that no partition can ever hold, and the bounds of the rest."""
+
+    null_partition: int
+    """Rows whose partition column is NULL."""
+
+
+@dataclass(frozen=True)
+class KeyConflicts:
+    """Staged keys that would stop being unique in the table once published."""
+
+    outside: int
+    """Distinct staged keys that also exist in the published table outside the range."""
+    repeated: int
+    """Distinct keys that are staged more than once in the range, in one partition or in two."""
+    examples: tuple[str, ...] = ()
+
+
+class Action(StrEnum):
+    """What a receipt says was done to a range."""
+
+    PUBLISH = "publish"
+    ROLLBACK = "rollback"
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One replacement of a range: everything the adapter needs to do it or to refuse it."""
+
+    backfill_id: str
+    action: Action
+    plan_hash: str
+    partitions: tuple[Partition, ...]
+    rows: Staged | Backup
+    before: Mapping[str, Fingerprint]
+    """What the published range must still be, by partition key."""
+    after: Mapping[str, Fingerprint]
+    """What the published range must be once replaced, by partition key."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """An ordered log row, written in the same commit as the data."""
+
+    sequence: int
+    backfill_id: str
+    action: Action
+    plan_hash: str
+    keys: tuple[str, ...]
+    deleted: int
+    inserted: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True)
+class StorageItem:
+    """A stage or a backup that exists: for listing and clean-up."""
+
+    backfill_id: str
+    kind: str
+    """``stage`` or ``backup``."""
+    location: str
+    bytes: int
+    modified_at: datetime
+
+
+class StageWriter(Protocol):
+    """One batch attempt's stage. Each :meth:`write` is committed by itself; a killed writer leaves whole
+    partitions or nothing, and never touches another attempt's rows."""
+
+    location: str
+
+    def write(self, partition: Partition, select: str) -> StagedPartition:
+        """Run ``select`` and keep its rows as the partition's staged rows, by column name, as the target's types.
+
+        :raises PartitionOverrun: a row lies outside the partition, or has a NULL partition value; nothing is kept.
+        :raises WarehouseError: the statement failed; nothing is kept.
+        """
+        ...
+
+
+class Warehouse(Protocol):
+    """One engine. Open it with :func:`airflow_backfill_provider.warehouses.open_warehouse`; close it after use."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+        """Describe the published table; read only.
+
+        :raises SpecError: no such table or column, a view, a partition column of a type that has no clock, a key
+            or partition column that cannot be hashed. The message names what exists.
+        """
+        ...
+
+    def select_columns(self, select: str) -> tuple[Column, ...]:
+        """Name and type of every column a SELECT would return, without running it.
+
+        :raises TransformRefused: the engine cannot bind it; the engine's message is kept.
+        """
+        ...
+
+    def lossless(self, source_type: str, target_type: str) -> bool:
+        """Whether a value of the first type lands in a column of the second unchanged, or fails loudly."""
+        ...
+
+    def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        """The fingerprint of each partition, by key, from one statement; an empty partition has rows 0."""
+        ...
+
+    def measure(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[str, dict[Metric, Scalar]]:
+        """Every metric of every partition, by key, from one statement; an empty partition has rows 0 and the
+        other counts 0, sums None."""
+        ...
+
+    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
+        """One statement that a person can run to see this metric of this partition; for reports."""
+        ...
+
+    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
+        """How many rows the user's ``query`` returns when the name ``stage`` means this partition's staged rows.
+
+        :raises WarehouseError: the query failed; the engine's message is kept.
+        """
+        ...
+
+    def compare(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
+    ) -> dict[str, RowDiff]:
+        """Match old and new rows by key inside each partition, from one statement."""
+        ...
+
+    def outside_rows(self, target: Target) -> OutsideRows:
+        """Rows of the published table that belong to no partition."""
+        ...
+
+    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
+        """Staged keys that would not be unique in the table; exact, over the whole table."""
+        ...
+
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> AbstractContextManager[StageWriter]:
+        """A new stage for one batch attempt, unreadable by consumers and shared with no other attempt.
+
+        ``label`` (letters, digits, ``-``) is for people; the adapter adds what makes the location unique.
+        """
+        ...
+
+    def back_up(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
+    ) -> tuple[Backup, dict[str, Fingerprint]]:
+        """Copy exactly these partitions of the published table aside, commit, and fingerprint the copy.
+
+        Writes a new location under ``label``, leaving any earlier backup of the same backfill alone.
+        """
+        ...
+
+    def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        """Replace every row of the partitions with the given rows, by name, in one commit with its receipt.
+
+        Readers see the old rows or the new rows, never a mixture; rows outside the range and rows with a NULL
+        partition value are not touched.
+
+        :raises TargetMoved: the range is not ``before``; nothing was written.
+        :raises StageChanged: what would land is not ``after``; nothing was written.
+        :raises PublishRefused: no partition was given.
+        :raises LockTimeout: the engine's lock was not to be had in time; nothing was written.
+        """
+        ...
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        """Every receipt of the table, oldest first; empty when none was ever written."""
+        ...
+
+    def storage(self) -> tuple[StorageItem, ...]:
+        """Every stage and backup that exists in this warehouse."""
+        ...
+
+    def drop(self, location: str) -> None:
+        """Remove a stage or a backup; silent when it is gone already."""
+        ...
+
+    def cancel(self) -> None:
+        """End the statement that is running now, from any thread; what it wrote is rolled back."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every handle."""
+        ...

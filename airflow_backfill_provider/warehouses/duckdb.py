@@ -1,0 +1,308 @@
+"""DuckDB: one warehouse file, a stage file for each batch attempt, a backup file for each publish.
+
+Every process that uses a warehouse must run on the host of the file and name the same staging folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+import duckdb
+
+from airflow_backfill_provider.errors import PublishRefused, TransformRefused, WarehouseError
+from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
+from airflow_backfill_provider.warehouses import duckdb_catalog as catalog
+from airflow_backfill_provider.warehouses import duckdb_sql as sql
+from airflow_backfill_provider.warehouses import duckdb_stage as aside
+from airflow_backfill_provider.warehouses.base import (
+    Backup,
+    Capabilities,
+    Column,
+    Fingerprint,
+    KeyConflicts,
+    OutsideRows,
+    Publication,
+    Published,
+    Receipt,
+    RowDiff,
+    Rows,
+    Source,
+    Staged,
+    StagedPartition,
+    StorageItem,
+    Target,
+)
+from airflow_backfill_provider.warehouses.duckdb_compare import compare_pieces
+from airflow_backfill_provider.warehouses.duckdb_door import Door, Setting
+from airflow_backfill_provider.warehouses.duckdb_errors import translated
+from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb_publish import Replacement, read_receipts, refuse_incomplete
+from airflow_backfill_provider.warehouses.duckdb_rows import needs_warehouse, pieces
+from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece
+from airflow_backfill_provider.warehouses.duckdb_types import lossless
+from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
+from airflow_backfill_provider.windows import Partition
+
+_OLDEST = (2, 0)
+METHOD = f"duckdb-{duckdb.__version__}"
+"""What the digests of this engine and version are comparable within."""
+_EXAMPLES = 5
+_ROWS_PER_SECOND = 500_000
+
+
+class DuckDBWarehouse:
+    """A warehouse in one DuckDB file; see :class:`airflow_backfill_provider.warehouses.base.Warehouse`.
+
+    The file is open only while a call runs: for reading shared with other processes, for publishing alone. Rows are
+    compared by 64-bit hashes: two different rows look equal once in 2^64 pairs. A stage holds no constraint of the
+    target, so that checks can report what breaks one.
+
+    ``staging_dir`` defaults to ``<path>.backfill`` beside the file; ``lock_timeout`` bounds every wait for the file;
+    ``config`` is DuckDB's own (``memory_limit``, ``threads``, …).
+
+    :raises WarehouseError: the installed DuckDB is older than 2.0, which cannot keep a concurrent append out.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        config: Mapping[str, Setting] | None = None,
+        staging_dir: str | Path | None = None,
+        lock_timeout: timedelta = timedelta(minutes=2),
+        statement_timeout: timedelta | None = None,
+    ) -> None:
+        if tuple(int(part) for part in duckdb.__version__.split(".")[:2]) < _OLDEST:
+            raise WarehouseError(
+                f"DuckDB {duckdb.__version__} is installed, and 2.0 is needed: older ones commit a row that is "
+                "appended while a range is replaced, without an error. Run: pip install 'duckdb>=2.0'"
+            )
+        self._files = StagingFolder(Path(staging_dir) if staging_dir is not None else Path(f"{path}.backfill"))
+        self._door = Door(Path(path), self._files.folder, config or {}, lock_timeout, statement_timeout)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            engine=f"DuckDB {duckdb.__version__}",
+            mechanisms=frozenset({"replace_partitions"}),
+            dialect="duckdb",
+            rows_per_second=_ROWS_PER_SECOND,
+            one_host=True,
+            unproven=(
+                "DuckDB lets one process write or many read: while a transform statement runs, no other process can "
+                "write the file, and during the publish none can open it.",
+                "Rows are compared by 64-bit hashes.",
+            ),
+        )
+
+    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+        with self._session(f"Describing {table}", Published()) as session:
+            return catalog.describe(session.run, table, partition_by, key)
+
+    def select_columns(self, select: str) -> tuple[Column, ...]:
+        with self._session("Binding the transform", Published()) as session:
+            try:
+                if not session.is_one_select(select):
+                    raise TransformRefused("The transform is not one SELECT statement and nothing else.")
+                described = session.run(f"DESCRIBE {select}")
+            except duckdb.InterruptException:
+                raise
+            except duckdb.Error as exc:
+                raise TransformRefused(f"DuckDB cannot bind the transform: {exc}") from exc
+        return tuple(
+            Column(name, data_type.strip('"'), nullable=nullable == "YES")
+            for name, data_type, nullable, *_ in described
+        )
+
+    def lossless(self, source_type: str, target_type: str) -> bool:
+        return lossless(source_type, target_type)
+
+    def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        if not partitions:
+            return {}
+        with self._session("Fingerprinting", rows) as session:
+            columns = target.column_names
+            if isinstance(rows, Source):
+                source = catalog.find_table(session.run, rows.table)
+                columns = tuple(column.name for column in source.columns if not column.generated)
+            return _fingerprints(session, self._pieces(session, target, rows, partitions), partitions, columns)
+
+    def measure(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[str, dict[Metric, Scalar]]:
+        wanted = list(dict.fromkeys(metrics))
+        if not partitions:
+            return {}
+        buckets = Buckets(partitions)
+        with self._session("Measuring", rows) as session:
+            pieces = self._pieces(session, target, rows, partitions)
+            found = session.run(sql.measures(buckets, pieces, wanted, _types(target, rows)))
+        nothing: dict[Metric, Scalar] = {metric: None if metric.kind is MetricKind.SUM else 0 for metric in wanted}
+        measured = {buckets.key(bucket): dict(zip(wanted, values, strict=True)) for bucket, *values in found}
+        return {partition.key: measured.get(partition.key, dict(nothing)) for partition in partitions}
+
+    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
+        where, table, clock = "", target.table, target.clock
+        partition_by = target.partition_by
+        match rows:
+            case Published():
+                table = quote_path(*target.table.split("."))
+            case Source(name, partition_by):
+                with self._session(f"Describing {name}", rows) as session:
+                    clock = catalog.find_table(session.run, name).clock(partition_by)
+                table = quote_path(*name.split("."))
+            case Staged(staged):
+                (location,) = (entry.location for entry in staged if entry.partition == partition)
+                where, table = _aside(location)
+            case Backup(location):
+                where, table = _aside(location)
+        piece = Piece(table, partition_by, clock, (partition,))
+        names = {name: f"r.{quote(name)}" for name in metric.columns}
+        value = sql.measure(metric, names, _types(target, rows))
+        return f"{where}SELECT {value} FROM {piece.table} AS r WHERE {piece.predicate}"
+
+    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
+        with self._session(f"The query on {staged.partition.key}", Published()) as session:
+            if not session.is_one_select(query):
+                raise WarehouseError("A check's query is one SELECT statement and nothing else.")
+            (piece,) = self._pieces(session, target, Staged((staged,)), (staged.partition,))
+            columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            with session.transaction(read_only=True):
+                ((rows,),) = session.run(
+                    f"WITH stage AS (SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}) "
+                    f"SELECT count(*) FROM (\n{query}\n) AS found"
+                )
+        return int(rows)
+
+    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
+        if not partitions:
+            return {}
+        with self._session("Comparing", old, new) as session:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            return compare_pieces(session, target, sides[0], sides[1], partitions)
+
+    def outside_rows(self, target: Target) -> OutsideRows:
+        with self._session("Counting rows outside every partition", Published()) as session:
+            table = catalog.find_table(session.run, target.table)
+            ((count,),) = session.run(
+                f"SELECT count(*) FROM {table.sql} AS r WHERE r.{quote(target.partition_by)} IS NULL"
+            )
+        return OutsideRows(count)
+
+    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        if not partitions:
+            return KeyConflicts(0, 0)
+        by_partition = target.partition_by in target.key
+        # A key that holds the partition column cannot be outside the range, so the warehouse is not even opened.
+        with self._session("Looking for key conflicts", staged if by_partition else Published()) as session:
+            pieces = self._pieces(session, target, staged, partitions)
+            repeated = session.run(sql.keys_repeated(pieces, target.key))
+            outside = []
+            if not by_partition:
+                (published,) = self._pieces(session, target, Published(), partitions)
+                outside = session.run(sql.keys_outside(pieces, published, target.key))
+        examples = dict.fromkeys([*outside, *repeated])
+        named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
+        return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
+
+    @contextmanager
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[aside.DuckDBStage]:
+        self._files.create()
+        location = self._files.new_location("stage", backfill_id, label)
+        stage: aside.DuckDBStage | None = None
+        try:
+            with translated(f"Staging into {location}"), self._door.session() as session:
+                database = session.attach(self._files.path(location), writable=True)
+                stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
+                stage.create()
+                yield stage
+        finally:
+            if stage is None or stage.is_empty:
+                self._files.drop(location)
+
+    def back_up(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
+    ) -> tuple[Backup, dict[str, Fingerprint]]:
+        if not partitions:
+            raise WarehouseError("No partition was given, so there is nothing to back up.")
+        self._files.create()
+        backup = Backup(self._files.new_location("backup", backfill_id, label))
+        try:
+            with self._session("Backing up", Published()) as session:
+                (published,) = self._pieces(session, target, Published(), partitions)
+                database = session.attach(self._files.path(backup.location), writable=True)
+                aside.copy_published(session, database, target, published)
+            return backup, self.fingerprint(target, backup, partitions)
+        except BaseException:
+            self._files.drop(backup.location)
+            raise
+
+    def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        refuse_incomplete(publication, METHOD)
+        self._files.create()
+        with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
+            landing = self._pieces(session, target, publication.rows, publication.partitions)
+            try:
+                return Replacement(session, target, publication, landing, METHOD).run()
+            except duckdb.ConstraintException as exc:
+                raise PublishRefused(
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
+                ) from exc
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with self._session("Reading receipts", Published()) as session:
+            return read_receipts(session.run, target)
+
+    def storage(self) -> tuple[StorageItem, ...]:
+        return self._files.items()
+
+    def drop(self, location: str) -> None:
+        self._files.drop(location)
+
+    def cancel(self) -> None:
+        self._door.cancel()
+
+    def close(self) -> None:
+        """Nothing is open between calls; ends one that another thread is in."""
+        self.cancel()
+
+    @contextmanager
+    def _session(self, what: str, *sides: Rows) -> Iterator[Session]:
+        """A session for one call, with the warehouse in it when a side needs it."""
+        self._files.create()
+        with translated(what), self._door.session() as session, ExitStack() as inside:
+            if any(map(needs_warehouse, sides)):
+                inside.enter_context(self._door.reading(session))
+            yield session
+
+    def _pieces(
+        self, session: Session, target: Target, rows: Rows, partitions: Sequence[Partition]
+    ) -> tuple[Piece, ...]:
+        return pieces(session, self._files, target, rows, partitions)
+
+
+def _fingerprints(
+    session: Session, pieces: Sequence[Piece], partitions: Sequence[Partition], columns: Sequence[str]
+) -> dict[str, Fingerprint]:
+    buckets = Buckets(partitions)
+    found = {
+        buckets.key(bucket): Fingerprint(rows, digest, METHOD)
+        for bucket, rows, digest in session.run(sql.fingerprints(buckets, pieces, columns))
+    }
+    empty = Fingerprint(0, sql.EMPTY_DIGEST, METHOD)
+    return {partition.key: found.get(partition.key, empty) for partition in partitions}
+
+
+def _types(target: Target, rows: Rows) -> dict[str, str]:
+    return {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
+
+
+def _aside(location: str) -> tuple[str, str]:
+    """How a person gets at the file, and the name of its table then."""
+    return f"-- in the staging folder: ATTACH {text_literal(location)} AS aside (READ_ONLY)\n", f"aside.{aside.ROWS}"

@@ -1,0 +1,43 @@
+"""Matching old and new rows by key, and proving on the way that the keys allow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_backfill_provider.warehouses.base import RowDiff, Target
+from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece, differences, key_faults, row_counts
+from airflow_backfill_provider.windows import Partition
+
+
+def compare_pieces(
+    session: Session, target: Target, old: Sequence[Piece], new: Sequence[Piece], partitions: Sequence[Partition]
+) -> dict[str, RowDiff]:
+    """The difference of each partition, by key.
+
+    Partitions whose counts do not add up, or that have NULL keys, are counted again for their key faults alone.
+    """
+    buckets = Buckets(partitions)
+    counts = [
+        {buckets.key(bucket): rows for bucket, rows in session.run(row_counts(buckets, side))} for side in (old, new)
+    ]
+    diffs = {partition.key: RowDiff(0, 0) for partition in partitions}
+    faulty = set()
+    for bucket, removed, added, matched, identical, distinct, null_keys in session.run(
+        differences(buckets, target, old, new)
+    ):
+        key = buckets.key(bucket)
+        before, after = (side.get(key, 0) for side in counts)
+        diffs[key] = RowDiff(before, after, identical, matched - identical, added, removed)
+        unique = before == matched + removed and after == matched + added and distinct == removed + added
+        if null_keys or not unique:
+            faulty.add(key)
+    if faulty:
+        faults = [
+            {buckets.key(bucket): (absent, repeated) for bucket, absent, repeated in session.run(statement)}
+            for statement in (key_faults(buckets, side, target.key) for side in (old, new))
+        ]
+        for key in faulty:
+            absent, repeated = (sum(side.get(key, (0, 0))[fault] for side in faults) for fault in (0, 1))
+            diffs[key] = RowDiff(diffs[key].old, diffs[key].new, null_keys=absent, duplicate_keys=repeated)
+    return diffs

@@ -1,0 +1,152 @@
+"""The way to the warehouse file: wait for it, bounded; hold it for a short time; let go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import duckdb
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.duckdb_errors import held_by_another_process, open_in_this_process
+from airflow_backfill_provider.warehouses.duckdb_gate import Gate
+from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.sql import quote, text_literal
+
+Setting = str | int | bool
+_Opened = TypeVar("_Opened")
+
+_DATABASES = "SELECT database_name FROM duckdb_databases() WHERE NOT internal"
+
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.01, 0.25
+_CANCELLED_FOR_SECONDS = 1.0
+
+
+class Door:
+    """Opens sessions and lets them at one warehouse file; raises DuckDB's own errors, which the adapter translates.
+
+    Readers attach the file read only, to a session of their own, and detach it. When this very process has the file
+    open already, they work on a connection to that same instance, because DuckDB opens a file once per process.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        staging_dir: Path,
+        config: Mapping[str, Setting],
+        lock_timeout: timedelta,
+        statement_timeout: timedelta | None,
+    ) -> None:
+        self.path = path
+        self._config = dict(config)
+        self._spill = {"temp_directory": str(staging_dir / "spill")}
+        self._lock_timeout = lock_timeout
+        self._statement_timeout = statement_timeout
+        self._gate = Gate(path, staging_dir, pause=self._pause)
+        self._sessions: set[Session] = set()
+        self._cancelled_at = float("-inf")
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A session in memory, without the warehouse, that spills into the staging folder."""
+        with self._kept(duckdb.connect(":memory:", config=self._spill | self._config)) as session:
+            yield session
+
+    @contextmanager
+    def reading(self, session: Session) -> Iterator[str]:
+        """Have the warehouse in the session, as the database that its names mean; yields its name as SQL.
+
+        :raises LockTimeout: our own tasks kept the file for too long.
+        :raises duckdb.IOException: another process kept it for too long.
+        :raises WarehouseError: there is no such file.
+        """
+        with self._inside(self._gate.shared, lambda held: self._attach(session, held)) as alias:
+            yield alias
+
+    @contextmanager
+    def publishing(self) -> Iterator[Session]:
+        """The warehouse itself, open for writing, with no other process inside.
+
+        :raises: as :meth:`reading`.
+        """
+
+        def connect(held: ExitStack) -> Session:
+            self._refuse_missing()
+            return held.enter_context(self._kept(duckdb.connect(str(self.path), config=self._config)))
+
+        with self._inside(self._gate.exclusive, connect) as session:
+            yield session
+
+    def cancel(self) -> None:
+        """End the statement that is running now, or the wait for the file; from any thread."""
+        self._cancelled_at = time.monotonic()
+        for session in tuple(self._sessions):
+            session.interrupt()
+
+    @contextmanager
+    def _kept(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Session]:
+        session = Session(connection, self._statement_timeout)
+        self._sessions.add(session)
+        try:
+            yield session
+        finally:
+            self._sessions.discard(session)
+            session.close()
+
+    @contextmanager
+    def _inside(
+        self, gate: Callable[[timedelta], AbstractContextManager[None]], open_file: Callable[[ExitStack], _Opened]
+    ) -> Iterator[_Opened]:
+        """Pass the gate, then open the file; when a process that knows no gate has it, let go of both and retry."""
+        deadline = time.monotonic() + self._lock_timeout.total_seconds()
+        delay = _FIRST_RETRY_SECONDS
+        while True:
+            with ExitStack() as held:
+                held.enter_context(gate(timedelta(seconds=max(0.0, deadline - time.monotonic()))))
+                try:
+                    opened = open_file(held)
+                except duckdb.Error as exc:
+                    if not held_by_another_process(exc) or time.monotonic() >= deadline:
+                        raise
+                else:
+                    yield opened
+                    return
+            self._pause(delay)
+            delay = min(2 * delay, _LAST_RETRY_SECONDS)
+
+    def _attach(self, session: Session, held: ExitStack) -> str:
+        self._refuse_missing()
+        # DuckDB would name it memory, which the session's own database is called.
+        name = " AS memory_db" if self.path.stem.lower() == "memory" else ""
+        try:
+            before = set(session.run(_DATABASES))
+            session.run(f"ATTACH {text_literal(str(self.path))}{name} (READ_ONLY)")
+        except duckdb.Error as exc:
+            if not open_in_this_process(exc):
+                raise
+            shared = duckdb.connect(str(self.path), config=self._config)
+            held.enter_context(session.moved_to(shared))
+            ((alias,),) = session.run("SELECT current_database()")
+            return quote(alias)
+        ((alias,),) = set(session.run(_DATABASES)) - before
+        held.callback(_leave, session, quote(alias))
+        session.run(f"USE {quote(alias)}")
+        return quote(alias)
+
+    def _refuse_missing(self) -> None:
+        if not self.path.is_file():
+            raise WarehouseError(f"There is no DuckDB file at {self.path}. Check the path; it is never created here.")
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+        if time.monotonic() - self._cancelled_at < _CANCELLED_FOR_SECONDS:
+            raise WarehouseError(f"Waiting for {self.path.name} was cancelled; nothing was written.")
+
+
+def _leave(session: Session, alias: str) -> None:
+    session.run("USE memory")
+    session.run(f"DETACH {alias}")

@@ -1,0 +1,234 @@
+"""Replacing a range of the published table: one transaction, from the guard to the receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, StageChanged, TargetMoved
+from airflow_backfill_provider.warehouses.base import (
+    Action,
+    Backup,
+    Clock,
+    Fingerprint,
+    Publication,
+    Receipt,
+    Staged,
+    Target,
+)
+from airflow_backfill_provider.warehouses.duckdb_catalog import Run, comment, find_table
+from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Buckets, Piece, fingerprints
+from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
+from airflow_backfill_provider.windows import merge
+
+RECEIPTS = ("safe_backfill", "receipts")
+"""Schema and name of the table that holds the receipts; in the warehouse, because one commit writes one file."""
+_RECEIPT_COLUMNS = (
+    "sequence BIGINT PRIMARY KEY, table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL, "
+    "backfill_id VARCHAR NOT NULL, action VARCHAR NOT NULL, plan_hash VARCHAR NOT NULL, "
+    "partition_keys VARCHAR[] NOT NULL, deleted BIGINT NOT NULL, inserted BIGINT NOT NULL, "
+    "committed_at TIMESTAMP NOT NULL"
+)
+_NAMED_AT_MOST = 5
+
+
+def refuse_incomplete(publication: Publication, method: str) -> None:
+    """Refuse unless every partition is named exactly once on every side, by fingerprints of this engine.
+
+    :raises PublishRefused: naming what is missing or too much.
+    """
+    keys = sorted(partition.key for partition in publication.partitions)
+    if not keys:
+        raise PublishRefused("No partition was given, so there is nothing to replace.")
+    try:
+        merge(publication.partitions)
+    except ValueError as exc:
+        raise PublishRefused(f"The partitions cannot be replaced together: {exc}") from exc
+    sides = {"before": sorted(publication.before), "after": sorted(publication.after)}
+    match publication.rows:
+        case Staged(staged):
+            sides["staged"] = sorted(entry.partition.key for entry in staged)
+            if not {entry.partition for entry in staged} <= set(publication.partitions):
+                raise PublishRefused("A staged partition has another window than the partition of the same key.")
+        case Backup():
+            pass
+    for side, given in sides.items():
+        if given != keys:
+            raise PublishRefused(f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}.")
+    for fingerprint in (*publication.before.values(), *publication.after.values()):
+        if fingerprint.method != method:
+            raise PublishRefused(
+                f"The fingerprints were made by {fingerprint.method}, and this is {method}: they cannot be compared. "
+                "Plan and stage again with this version."
+            )
+
+
+class Replacement:
+    """The steps of one replacement, each a method, in the order of :meth:`run`. No clean-up happens among them."""
+
+    def __init__(
+        self, session: Session, target: Target, publication: Publication, landing: Sequence[Piece], method: str
+    ) -> None:
+        self._session = session
+        self._target = target
+        self._publication = publication
+        self._landing = landing
+        self._method = method
+        self._table = find_table(session.run, target.table)
+        self._published = Piece(self._table.sql, target.partition_by, target.clock, publication.partitions)
+        self._buckets = Buckets(publication.partitions)
+
+    def run(self) -> Receipt:
+        """Replace the range and write the receipt, all in one commit or not at all."""
+        text = comment(self._session.run, self._table)
+        with self._session.transaction():
+            self.guard(text)
+            self.refuse_other_columns()
+            self.refuse_moved()
+            deleted = self.delete()
+            inserted = self.insert()
+            self.refuse_changed(deleted, inserted)
+            receipt = self.write_receipt(deleted, inserted)
+        return receipt
+
+    def guard(self, text: str | None) -> None:
+        """Make every other transaction that writes the table fail, by giving the table its own comment again.
+
+        It must be the first statement: after an earlier read, an append between that read and the guard slips in.
+        """
+        self._session.run(f"COMMENT ON TABLE {self._table.sql} IS {literal(text)}")
+        # From here on nobody else can change the comment; what was committed before must be what was just written.
+        if (found := comment(self._session.second_look, self._table)) != text:
+            raise LockTimeout(
+                f"The comment of {self._target.table} was changed to {found!r} just now; nothing was written. Try again."
+            )
+
+    def refuse_other_columns(self) -> None:
+        """:raises PublishRefused: the table is not the one the plan described."""
+        found = find_table(self._session.run, self._target.table).columns
+        if found != self._target.columns:
+            differing = sorted({column.name for column in set(found) ^ set(self._target.columns)})
+            raise PublishRefused(
+                f"{self._target.table} has other columns than when the plan was made: {', '.join(differing) or 'order'}"
+                " differ. Nothing was written. Plan and stage again."
+            )
+
+    def refuse_moved(self) -> None:
+        """:raises TargetMoved: the range is not what the plan's baseline says."""
+        if moved := self._differing(self._publication.before):
+            raise TargetMoved(
+                f"{self._target.table} moved since the plan was made; nothing was written. {_name(moved)} "
+                "Rebase: plan these partitions again.",
+                moved,
+            )
+
+    def delete(self) -> int:
+        """Delete the range; returns how many rows went."""
+        ((deleted,),) = self._session.run(f"DELETE FROM {self._table.sql} AS r WHERE {self._published.predicate}")
+        return int(deleted)
+
+    def insert(self) -> int:
+        """Insert what lands, by name; returns how many rows came."""
+        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
+        rows = " UNION ALL ".join(
+            f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
+        )
+        ((inserted,),) = self._session.run(
+            f"INSERT INTO {self._table.sql} ({quote_all(self._target.column_names)}) {rows}"
+        )
+        return int(inserted)
+
+    def refuse_changed(self, deleted: int, inserted: int) -> None:
+        """:raises StageChanged: the range, as it is now, is not what was validated.
+        :raises TargetMoved: other rows were deleted than the baseline holds."""
+        if changed := self._differing(self._publication.after):
+            raise StageChanged(
+                f"What lands in {self._target.table} is not what was validated; nothing was written. {_name(changed)} "
+                "Stage and validate these partitions again.",
+                changed,
+            )
+        expected = {
+            "deleted": (sum(fingerprint.rows for fingerprint in self._publication.before.values()), deleted),
+            "inserted": (sum(fingerprint.rows for fingerprint in self._publication.after.values()), inserted),
+        }
+        for what, (wanted, found) in expected.items():
+            if wanted != found:
+                error = TargetMoved if what == "deleted" else StageChanged
+                raise error(
+                    f"{found} rows of {self._target.table} would be {what} where {wanted} were expected; nothing was "
+                    "written.",
+                    {what: (wanted, found)},
+                )
+
+    def write_receipt(self, deleted: int, inserted: int) -> Receipt:
+        """Write the receipt; it becomes visible with the rows."""
+        run, publication = self._session.run, self._publication
+        ledger = quote_path(self._table.database, *RECEIPTS)
+        run(f"CREATE SCHEMA IF NOT EXISTS {quote_path(self._table.database, RECEIPTS[0])}")
+        run(f"CREATE TABLE IF NOT EXISTS {ledger} ({_RECEIPT_COLUMNS})")
+        ((sequence,),) = run(f"SELECT coalesce(max(sequence), 0) + 1 FROM {ledger}")
+        receipt = Receipt(
+            sequence=sequence,
+            backfill_id=publication.backfill_id,
+            action=publication.action,
+            plan_hash=publication.plan_hash,
+            keys=tuple(partition.key for partition in publication.partitions),
+            deleted=deleted,
+            inserted=inserted,
+            committed_at=datetime.now(UTC),
+        )
+        values = (
+            str(receipt.sequence),
+            text_literal(self._table.schema),
+            text_literal(self._table.name),
+            text_literal(receipt.backfill_id),
+            text_literal(receipt.action),
+            text_literal(receipt.plan_hash),
+            f"[{', '.join(text_literal(key) for key in receipt.keys)}]",
+            str(deleted),
+            str(inserted),
+            instant(receipt.committed_at, Clock.TIMESTAMP),
+        )
+        run(f"INSERT INTO {ledger} VALUES ({', '.join(values)})")
+        return receipt
+
+    def _differing(self, expected: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
+        """Rows expected and found, of each partition of the range whose fingerprint is another one."""
+        rows = self._session.run(fingerprints(self._buckets, [self._published], self._target.column_names))
+        found = {self._buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
+        return {
+            key: (wanted.rows, found.get(key, (0, ""))[0])
+            for key, wanted in sorted(expected.items())
+            if found.get(key, (0, EMPTY_DIGEST)) != (wanted.rows, wanted.digest)
+        }
+
+
+def read_receipts(run: Run, target: Target) -> tuple[Receipt, ...]:
+    """Every receipt of the table, oldest first; empty when the receipt table does not exist.
+
+    :raises SpecError: there is no such table.
+    """
+    table = find_table(run, target.table)
+    ((tables,),) = run(
+        f"SELECT count(*) FROM duckdb_tables() WHERE database_name = {text_literal(table.database)} "
+        f"AND schema_name = {text_literal(RECEIPTS[0])} AND table_name = {text_literal(RECEIPTS[1])}"
+    )
+    if not tables:
+        return ()
+    return tuple(
+        Receipt(
+            sequence, backfill_id, Action(action), plan_hash, tuple(keys), deleted, inserted, at.replace(tzinfo=UTC)
+        )
+        for sequence, backfill_id, action, plan_hash, keys, deleted, inserted, at in run(
+            "SELECT sequence, backfill_id, action, plan_hash, partition_keys, deleted, inserted, committed_at "
+            f"FROM {quote_path(table.database, *RECEIPTS)} WHERE table_schema = {text_literal(table.schema)} "
+            f"AND table_name = {text_literal(table.name)} ORDER BY sequence"
+        )
+    )
+
+
+def _name(differing: Mapping[str, tuple[int, int]]) -> str:
+    named = [f"{key} (expected {wanted} rows, found {found})" for key, (wanted, found) in differing.items()]
+    more = len(named) - _NAMED_AT_MOST
+    return ", ".join(named[:_NAMED_AT_MOST]) + (f" and {more} more." if more > 0 else ".")

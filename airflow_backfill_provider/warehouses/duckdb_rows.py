@@ -1,0 +1,66 @@
+"""From a side (published, staged, backup, source) to tables that a session can read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.base import Backup, Published, Rows, Source, Staged, Target
+from airflow_backfill_provider.warehouses.duckdb_catalog import find_table
+from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb_sql import Piece
+from airflow_backfill_provider.warehouses.duckdb_stage import COVERS, ROWS
+from airflow_backfill_provider.windows import Partition
+
+
+def needs_warehouse(rows: Rows) -> bool:
+    """Whether the rows are in the warehouse file, not in a file of ours."""
+    return isinstance(rows, Published | Source)
+
+
+def pieces(
+    session: Session, files: StagingFolder, target: Target, rows: Rows, partitions: Sequence[Partition]
+) -> tuple[Piece, ...]:
+    """The partitions of that side, in as few tables as there are; attaches the files that hold them.
+
+    :raises WarehouseError: a file is gone, or a partition is not in it.
+    :raises SpecError: there is no such table, or its partition column tells no time.
+    """
+    match rows:
+        case Published():
+            table = find_table(session.run, target.table)
+            return (Piece(table.sql, target.partition_by, target.clock, tuple(partitions)),)
+        case Source(name, partition_by):
+            table = find_table(session.run, name)
+            column = table.column(partition_by).name
+            return (Piece(table.sql, column, table.clock(column), tuple(partitions)),)
+        case Staged():
+            return _staged(session, files, target, rows, partitions)
+        case Backup(location):
+            database = session.attach(files.existing(location))
+            covered = {key for (key,) in session.run(f"SELECT partition_key FROM {database}.{COVERS}")}
+            _refuse_absent([partition.key for partition in partitions if partition.key not in covered], location)
+            return (Piece(f"{database}.{ROWS}", target.partition_by, target.clock, tuple(partitions)),)
+        case _:
+            assert_never(rows)
+
+
+def _staged(
+    session: Session, files: StagingFolder, target: Target, staged: Staged, partitions: Sequence[Partition]
+) -> tuple[Piece, ...]:
+    locations = {entry.partition: entry.location for entry in staged.partitions}
+    _refuse_absent([partition.key for partition in partitions if partition not in locations], "the staged partitions")
+    by_location: dict[str, list[Partition]] = {}
+    for partition in partitions:
+        by_location.setdefault(locations[partition], []).append(partition)
+    return tuple(
+        Piece(f"{session.attach(files.existing(location))}.{ROWS}", target.partition_by, target.clock, tuple(own))
+        for location, own in by_location.items()
+    )
+
+
+def _refuse_absent(keys: Sequence[str], where: str) -> None:
+    if keys:
+        raise WarehouseError(f"{', '.join(keys)} is not in {where}. Stage it, or back it up, first.")

@@ -1,0 +1,137 @@
+"""Connections to DuckDB: one session runs statements, with our own files attached beside the warehouse."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.sql import quote, text_literal
+
+ROWS_PER_GROUP = 16_384
+"""Row groups of stage and backup files. A full group is written to the file itself, compressed, before the commit;
+only what is left over goes through the write-ahead log. DuckDB's own 122,880 would send whole days through it."""
+
+# A host's zone must not decide what a cast of TIMESTAMPTZ yields.
+_ZONE = "SET SESSION TimeZone = 'UTC'"
+
+
+class Session:
+    """One connection; the caller's own thread runs it, any thread may :meth:`interrupt` it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, statement_timeout: timedelta | None) -> None:
+        self._connection = connection
+        self._statement_timeout = statement_timeout
+        self._files: dict[str, str] = {}
+        connection.execute(_ZONE)
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Execute the statement and return its rows.
+
+        :raises WarehouseError: it ran longer than the statement timeout, and was ended.
+        """
+        with self._limited():
+            return self._connection.execute(sql).fetchall()
+
+    @contextmanager
+    def transaction(self, *, read_only: bool = False) -> Iterator[None]:
+        """One transaction: committed at the end, rolled back on any error."""
+        self.run("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN TRANSACTION")
+        try:
+            yield
+            self.run("COMMIT")
+        except BaseException:
+            # After a failed COMMIT there is nothing left to roll back; the error that matters is the first one.
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def attach(self, file: Path, *, writable: bool = False) -> str:
+        """Attach one of our files under a name that no user's SQL can mean; returns that name as SQL."""
+        alias = quote(f"safe_backfill_{uuid4().hex}")
+        options = f"ROW_GROUP_SIZE {ROWS_PER_GROUP}" if writable else "READ_ONLY"
+        statement = f"ATTACH {text_literal(str(file))} AS {alias} ({options})"
+        self.run(statement)
+        self._files[alias] = statement
+        return alias
+
+    def detach(self) -> None:
+        """Let go of every file that :meth:`attach` attached."""
+        for alias in list(self._files):
+            self._connection.execute(f"DETACH {alias}")
+            del self._files[alias]
+
+    def is_one_select(self, sql: str) -> bool:
+        """Whether the engine's own parser finds exactly one statement, a SELECT, in the text."""
+        statements = self._connection.extract_statements(sql)
+        return len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+
+    def second_look(self, sql: str) -> list[tuple[Any, ...]]:
+        """What another connection sees at this moment: committed rows only."""
+        with self._connection.cursor() as other:
+            return other.execute(sql).fetchall()
+
+    def interrupt(self) -> None:
+        """End the statement that is running now, if one is."""
+        with suppress(duckdb.Error):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        """Let go of the files and of the connection."""
+        with suppress(duckdb.Error):
+            self.detach()
+        self._connection.close()
+
+    @contextmanager
+    def moved_to(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Work on the other connection meanwhile, with the same files attached; closes it."""
+        own, files = self._connection, dict(self._files)
+        self.detach()
+        self._connection = connection
+        try:
+            connection.execute(_ZONE)
+            self._attach_again(files)
+            yield
+        finally:
+            self.detach()
+            connection.close()
+            self._connection = own
+            self._attach_again(files)
+
+    def _attach_again(self, files: dict[str, str]) -> None:
+        for alias, statement in files.items():
+            self._connection.execute(statement)
+            self._files[alias] = statement
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        if self._statement_timeout is None:
+            yield
+            return
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self.interrupt()
+
+        timer = threading.Timer(self._statement_timeout.total_seconds(), expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except duckdb.InterruptException as exc:
+            if not expired.is_set():
+                raise
+            raise WarehouseError(
+                f"A statement ran longer than statement_timeout ({self._statement_timeout}) and was ended; nothing of "
+                "it was kept. Raise compute.statement_timeout, or make the transform cheaper."
+            ) from exc
+        finally:
+            timer.cancel()

@@ -1,0 +1,201 @@
+"""The set-based statements: many partitions in, one row per partition out. Text only; nothing runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from airflow_backfill_provider.spec.metric import Metric, MetricKind
+from airflow_backfill_provider.warehouses.base import Clock, Target
+from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
+from airflow_backfill_provider.windows import Partition, merge
+
+EMPTY_DIGEST = "0"
+"""The digest of no rows."""
+_ONE_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some partitions of some table: ``table`` is its SQL name."""
+
+    table: str
+    partition_by: str
+    clock: Clock
+    partitions: tuple[Partition, ...]
+
+    @property
+    def predicate(self) -> str:
+        """Holds for exactly the rows of the partitions."""
+        return within(f"r.{quote(self.partition_by)}", merge(self.partitions), self.clock)
+
+
+class Buckets:
+    """Gives each row the number or day of its partition.
+
+    Where every partition is one UTC day, that is the partition column itself, which groups fastest; other windows
+    are looked up by an ASOF join on their bounds.
+    """
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        self._partitions = tuple(sorted(partitions, key=lambda partition: partition.window))
+        self._daily = all(_is_utc_day(partition) for partition in partitions)
+        self._keys: dict[Any, str] = (
+            {partition.window.start.date(): partition.key for partition in partitions}
+            if self._daily
+            else {number: partition.key for number, partition in enumerate(self._partitions)}
+        )
+
+    def key(self, bucket: date | datetime | int) -> str:
+        """The key of the partition that a row's bucket stands for."""
+        return self._keys[bucket]
+
+    def select(self, piece: Piece, columns: Sequence[str]) -> str:
+        """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
+        column = f"r.{quote(piece.partition_by)}"
+        source = f"{piece.table} AS r"
+        if not self._daily:
+            bounds = ", ".join(
+                f"({number}, {instant(partition.window.start, piece.clock)})"
+                for number, partition in enumerate(self._partitions)
+            )
+            source += f" ASOF JOIN (VALUES {bounds}) AS bounds(number, low) ON {column} >= bounds.low"
+            bucket = "bounds.number"
+        else:
+            bucket = column if piece.clock is Clock.DATE else f"CAST({column} AS DATE)"
+        return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {source} WHERE {piece.predicate}"
+
+    def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
+        """The rows of every piece, one after the other."""
+        return " UNION ALL ".join(self.select(piece, columns) for piece in pieces)
+
+
+def fingerprints(buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
+    """``b, rows, digest`` of every partition that has a row.
+
+    Summing a hash of two columns would miss values swapped between rows; the hash of that hash does not.
+    """
+    rows = buckets.select_all(pieces, [f"{row_hash(columns)} AS h"])
+    return f"SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b"
+
+
+def row_hash(columns: Sequence[str], alias: str = "r.") -> str:
+    """64 bits that stand for a row's values."""
+    return f"hash(hash({', '.join(alias + quote(column) for column in columns)}))"
+
+
+def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric], types: dict[str, str]) -> str:
+    """``b`` and one value for each metric, of every partition that has a row."""
+    names = list(dict.fromkeys(name for metric in metrics for name in metric.columns))
+    aliases = {name: f"c{number}" for number, name in enumerate(names)}
+    rows = buckets.select_all(pieces, [f"r.{quote(name)} AS {alias}" for name, alias in aliases.items()])
+    values = [measure(metric, aliases, types) for metric in metrics]
+    return f"SELECT {', '.join(['b', *values])} FROM ({rows}) GROUP BY b"
+
+
+def measure(metric: Metric, names: dict[str, str], types: dict[str, str]) -> str:
+    """The aggregate of one metric; ``names`` maps its columns to their SQL names."""
+    columns = [names[name] for name in metric.columns]
+    match metric.kind:
+        case MetricKind.ROWS:
+            return "count(*)"
+        case MetricKind.NULLS:
+            return f"count(*) - count({columns[0]})"
+        case MetricKind.DUPLICATES if len(columns) == 1:
+            # count(DISTINCT x) leaves NULL out, which is one more distinct value here.
+            (column,) = columns
+            return f"count(*) - count(DISTINCT {column}) - CAST(count(*) > count({column}) AS INTEGER)"
+        case MetricKind.DUPLICATES:
+            return f"count(*) - count(DISTINCT row({', '.join(columns)}))"
+        case MetricKind.OUTSIDE_VALUES:
+            values = ", ".join(_comparable(value, types.get(metric.columns[0])) for value in metric.values)
+            return f"count(*) FILTER (WHERE {columns[0]} NOT IN ({values}))"
+        case MetricKind.OUTSIDE_RANGE:
+            low, high = ("<", ">") if metric.inclusive else ("<=", ">=")
+            outside = [
+                f"{columns[0]} {sign} {_comparable(bound, types.get(metric.columns[0]))}"
+                for sign, bound in ((low, metric.min_value), (high, metric.max_value))
+                if bound is not None
+            ]
+            return f"count(*) FILTER (WHERE {' OR '.join(outside)})"
+        case MetricKind.SUM:
+            return f"sum({columns[0]})"
+
+
+def _comparable(value: Any, column_type: str | None) -> str:
+    """The literal, as text when the column is text: DuckDB would read the column's text as numbers instead."""
+    if column_type == "VARCHAR" and not isinstance(value, str):
+        return text_literal(str(value).lower() if isinstance(value, bool) else str(value))
+    return literal(value)
+
+
+def row_counts(buckets: Buckets, pieces: Sequence[Piece]) -> str:
+    """``b, rows`` of every partition that has a row."""
+    return f"SELECT b, count(*) FROM ({buckets.select_all(pieces, [])}) GROUP BY b"
+
+
+def differences(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:
+    """``b, removed, added, matched, identical, distinct unmatched keys, NULL keys`` of every partition with a row.
+
+    Rows are matched by bucket and key with ``=``, so a row with a NULL in its key matches nothing. The counts prove
+    the keys unique by themselves: a key with x old and y new rows is matched x times y, so matched plus unmatched
+    adds up to the rows of both sides only when every matched key is there once on each.
+    """
+    keys = [f"k{number}" for number in range(len(target.key))]
+    picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
+    sides = [buckets.select_all(pieces, [*picks, f"{row_hash(target.column_names)} AS h"]) for pieces in (old, new)]
+    both = [f"coalesce(o.{key}, n.{key})" for key in keys]
+    alone = "o.h IS NULL OR n.h IS NULL"
+    match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
+    return (
+        f"SELECT coalesce(o.b, n.b) AS b, count(*) FILTER (WHERE n.h IS NULL), count(*) FILTER (WHERE o.h IS NULL), "
+        f"count(*) FILTER (WHERE o.h IS NOT NULL AND n.h IS NOT NULL), count(*) FILTER (WHERE o.h = n.h), "
+        f"count(DISTINCT row(o.h IS NULL, {', '.join(both)})) FILTER (WHERE {alone}), "
+        f"count(*) FILTER (WHERE ({alone}) AND ({' OR '.join(f'{key} IS NULL' for key in both)})) "
+        f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY ALL"
+    )
+
+
+def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:
+    """``b, rows with a NULL in the key, rows too many for their key`` of every partition that has a row."""
+    rows = buckets.select_all(pieces, [f"r.{quote(name)} AS k{number}" for number, name in enumerate(key)])
+    names = [f"k{number}" for number in range(len(key))]
+    absent = " OR ".join(f"{name} IS NULL" for name in names)
+    return (
+        f"SELECT b, count(*) FILTER (WHERE {absent}), count(*) FILTER (WHERE NOT ({absent})) "
+        f"- count(DISTINCT row({', '.join(names)})) FILTER (WHERE NOT ({absent})) FROM ({rows}) GROUP BY b"
+    )
+
+
+def staged_keys(pieces: Sequence[Piece], key: Sequence[str]) -> str:
+    """The key columns of every row, as they are named, without rows that have a NULL among them."""
+    names = ", ".join(f"r.{quote(name)}" for name in key)
+    present = " AND ".join(f"r.{quote(name)} IS NOT NULL" for name in key)
+    return " UNION ALL ".join(
+        f"SELECT {names} FROM {piece.table} AS r WHERE {present} AND {piece.predicate}" for piece in pieces
+    )
+
+
+def keys_outside(pieces: Sequence[Piece], published: Piece, key: Sequence[str]) -> str:
+    """Each distinct staged key that the published table also has outside the range."""
+    names = ", ".join(quote(name) for name in key)
+    beyond = f"({published.predicate}) IS NOT TRUE"  # a NULL partition value is outside every range
+    match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
+    return (
+        f"SELECT DISTINCT {', '.join(f'r.{quote(name)}' for name in key)} FROM {published.table} AS r "
+        f"SEMI JOIN (SELECT {names} FROM ({staged_keys(pieces, key)})) AS s ON {match} WHERE {beyond}"
+    )
+
+
+def keys_repeated(pieces: Sequence[Piece], key: Sequence[str]) -> str:
+    """Each distinct key that is staged more than once."""
+    names = ", ".join(quote(name) for name in key)
+    return f"SELECT {names} FROM ({staged_keys(pieces, key)}) GROUP BY {names} HAVING count(*) > 1"
+
+
+def _is_utc_day(partition: Partition) -> bool:
+    window = partition.window
+    midnight = window.start.astimezone(UTC).time() == datetime.min.time()
+    return midnight and window.end - window.start == _ONE_DAY

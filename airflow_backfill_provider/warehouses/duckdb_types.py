@@ -1,0 +1,69 @@
+"""Which DuckDB type fits which, and how a partition column of a type tells time."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_backfill_provider.warehouses.base import Clock
+
+_INTEGER_BITS = {
+    "TINYINT": 8,
+    "UTINYINT": 8,
+    "SMALLINT": 16,
+    "USMALLINT": 16,
+    "INTEGER": 32,
+    "UINTEGER": 32,
+    "BIGINT": 64,
+    "UBIGINT": 64,
+    "HUGEINT": 128,
+    "UHUGEINT": 128,
+}
+_WHOLE_DIGITS_OF_DOUBLE = 15
+_TIMESTAMPS = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS")
+"""From coarse to fine: each fits in the ones after it."""
+_DECIMAL = re.compile(r"\ADECIMAL\((\d+),\s*(\d+)\)\Z")
+_NULL = ("NULL", '"NULL"', "SQLNULL")
+
+CLOCKS = {
+    "DATE": Clock.DATE,
+    "TIMESTAMP": Clock.TIMESTAMP,
+    "TIMESTAMP_S": Clock.TIMESTAMP,
+    "TIMESTAMP_MS": Clock.TIMESTAMP,
+    "TIMESTAMP_NS": Clock.TIMESTAMP,
+}
+"""The types a partition column may have."""
+
+
+def lossless(source: str, target: str) -> bool:
+    """Whether a value of the source type lands in the target type unchanged, or makes the engine raise.
+
+    Integers and decimals may narrow, because DuckDB raises when one does not fit; digits after the point may not
+    go, because it rounds them silently.
+    """
+    if source == target or source in _NULL:
+        return True
+    if source in _INTEGER_BITS:
+        return target in _INTEGER_BITS or _holds_integer(target, _INTEGER_BITS[source])
+    if match := _DECIMAL.match(source):
+        return _holds_decimal(target, digits=int(match[1]), scale=int(match[2]))
+    if source in _TIMESTAMPS and target in _TIMESTAMPS:
+        return _TIMESTAMPS.index(source) < _TIMESTAMPS.index(target)
+    return (source, target) == ("FLOAT", "DOUBLE")
+
+
+def _holds_integer(target: str, bits: int) -> bool:
+    match target:
+        case "DOUBLE":
+            return bits <= 32
+        case "FLOAT":
+            return bits <= 16
+        case _:
+            return _DECIMAL.match(target) is not None
+
+
+def _holds_decimal(target: str, *, digits: int, scale: int) -> bool:
+    if match := _DECIMAL.match(target):
+        return int(match[2]) >= scale
+    if target in _INTEGER_BITS:
+        return scale == 0
+    return target == "DOUBLE" and digits <= _WHOLE_DIGITS_OF_DOUBLE

@@ -1,0 +1,452 @@
+"""A warehouse inside this process, with every guard of a real one: for unit tests of specs, checks and steps.
+
+    warehouse = MemoryWarehouse({"analytics.orders": {"order_id": "BIGINT NOT NULL", "order_date": "DATE"}})
+    warehouse.insert("analytics.orders", [{"order_id": 1, "order_date": date(2024, 1, 1)}])
+
+Column names are compared as written, except that staged columns find the target's whatever their case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from itertools import count
+from threading import RLock
+from typing import Any
+
+from airflow_backfill_provider.errors import (
+    PartitionOverrun,
+    PublishRefused,
+    SpecError,
+    StageChanged,
+    TargetMoved,
+    TransformRefused,
+    WarehouseError,
+)
+from airflow_backfill_provider.spec.metric import Metric, Scalar
+from airflow_backfill_provider.warehouses.base import (
+    Backup,
+    Capabilities,
+    Clock,
+    Column,
+    Fingerprint,
+    KeyConflicts,
+    OutsideRows,
+    Publication,
+    Published,
+    Receipt,
+    RowDiff,
+    Rows,
+    Source,
+    Staged,
+    StagedPartition,
+    StorageItem,
+    Target,
+)
+from airflow_backfill_provider.warehouses.memory_measure import diff_rows, measure_rows, metric_query
+from airflow_backfill_provider.warehouses.memory_select import DIALECT, Row, Select, Table
+from airflow_backfill_provider.warehouses.memory_values import Value, land, lossless, parse_type
+from airflow_backfill_provider.windows import Partition, Window, merge
+
+_METHOD = "memory 1"
+_EXAMPLES = 5
+
+
+@dataclass
+class _Aside:
+    """A stage or a backup: tables by partition key."""
+
+    kind: str
+    backfill_id: str
+    partitions: dict[str, Table] = field(default_factory=dict)
+    modified_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+class MemoryWarehouse:
+    """Tables in Python, given as ``{"schema.name": {"column": "TYPE [NOT NULL]"}}``; safe to share between threads.
+
+    A table's rows are one immutable value, so that a reader sees a write wholly or not at all.
+    """
+
+    def __init__(self, tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._lock = RLock()
+        self._tables: dict[str, Table] = {}
+        self._asides: dict[str, _Aside] = {}
+        self._receipts: dict[str, tuple[Receipt, ...]] = {}
+        self._serial = count(1)
+        for name, columns in (tables or {}).items():
+            self.create_table(name, columns)
+
+    def create_table(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]] = ()) -> None:
+        """Make the table, or make it anew.
+
+        :raises ValueError: a type is not known, or a value does not fit its column.
+        """
+        described = []
+        for column, text in columns.items():
+            type_ = text.upper().removesuffix(" NOT NULL")
+            parse_type(type_)
+            described.append(Column(column, type_, nullable=type_ == text.upper()))
+        with self._lock:
+            self._tables[name] = Table(tuple(described))
+            self.set_rows(name, rows)
+
+    def insert(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows; a column left out is NULL.
+
+        :raises ValueError: a value does not fit its column.
+        """
+        with self._lock:
+            names = [column.name for column in self._table(name).columns]
+            added = [[row.get(column) for column in names] for row in rows]
+            self.set_rows(name, [*self._table(name).rows, *added])
+
+    def set_rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Make these the rows of the table, values in the order of its columns.
+
+        :raises ValueError: a value does not fit its column.
+        """
+        with self._lock:
+            columns = self._table(name).columns
+            self._tables[name] = Table(columns, tuple(_land_row(columns, row) for row in rows))
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Every row of the table."""
+        table = self._table(name)
+        return [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows]
+
+    def query(self, select: str) -> list[Row]:
+        """Run a SELECT over the tables, and over stages and backups as ``"location/key"``.
+
+        :raises WarehouseError: it cannot be bound, or failed.
+        """
+        return list(Select.bind(select, self._readable()).run())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            engine=_METHOD,
+            mechanisms=frozenset({"replace_partitions"}),
+            dialect=DIALECT,
+            rows_per_second=50_000,
+            one_host=True,
+            unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
+        )
+
+    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+        if table not in self._tables:
+            raise SpecError(f"There is no table {table!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
+        types = {column.name: column.type for column in self._tables[table].columns}
+        for name in (partition_by, *key):
+            if name not in types:
+                raise SpecError(f"{table} has no column {name!r}; it has {', '.join(types)}.")
+        clock = types[partition_by].lower()
+        if clock not in tuple(Clock):
+            raise SpecError(
+                f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is DATE or TIMESTAMP."
+            )
+        return Target(table, partition_by, Clock(clock), tuple(key), self._tables[table].columns)
+
+    def select_columns(self, select: str) -> tuple[Column, ...]:
+        try:
+            return Select.bind(select, self._tables).columns
+        except WarehouseError as error:
+            raise TransformRefused(str(error)) from error
+
+    def lossless(self, source_type: str, target_type: str) -> bool:
+        return lossless(source_type, target_type)
+
+    def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        return {
+            key: _fingerprint(_in_order(table, target.column_names))
+            for key, table in self._split(target, rows, partitions).items()
+        }
+
+    def measure(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[str, dict[Metric, Scalar]]:
+        return {
+            key: {metric: measure_rows(table, metric) for metric in metrics}
+            for key, table in self._split(target, rows, partitions).items()
+        }
+
+    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
+        match rows:
+            case Published():
+                return metric_query(target.table, target.partition_by, partition, metric)
+            case Source(table, partition_by):
+                return metric_query(table, partition_by, partition, metric)
+            case Staged(staged):
+                (location,) = (entry.location for entry in staged if entry.partition == partition)
+                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+            case Backup(location):
+                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+
+    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
+        stage = self._split(target, Staged((staged,)), [staged.partition])[staged.partition.key]
+        return len(Select.bind(query, {**self._tables, "stage": stage}).run())
+
+    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
+        before, after = self._split(target, old, partitions), self._split(target, new, partitions)
+        names = target.column_names
+        return {
+            partition.key: diff_rows(
+                target.key, names, *(_in_order(side[partition.key], names) for side in (before, after))
+            )
+            for partition in partitions
+        }
+
+    def outside_rows(self, target: Target) -> OutsideRows:
+        return OutsideRows(_in_order(self._table(target.table), (target.partition_by,)).count((None,)))
+
+    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
+        partitions = [entry.partition for entry in staged.partitions]
+        tables = self._split(target, staged, partitions).values()
+        keys = Counter(key for table in tables for key in _in_order(table, target.key) if None not in key)
+        published = self._table(target.table)
+        windows = [partition.window for partition in partitions]
+        moments = _in_order(published, (target.partition_by,))
+        kept = {
+            key
+            for key, (moment,) in zip(_in_order(published, target.key), moments, strict=True)
+            if not any(_holds(window, moment) for window in windows)
+        }
+        outside = [key for key in keys if key in kept]
+        repeated = [key for key, times in keys.items() if times > 1]
+        examples = dict.fromkeys((outside + repeated)[:_EXAMPLES])
+        named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
+        return KeyConflicts(len(outside), len(repeated), tuple(named))
+
+    @contextmanager
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[MemoryStage]:
+        yield MemoryStage(self, target, self._set_aside("stage", backfill_id, label))
+
+    def back_up(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
+    ) -> tuple[Backup, dict[str, Fingerprint]]:
+        tables = self._split(target, Published(), partitions)
+        backup = Backup(self._set_aside("backup", backfill_id, label))
+        self._asides[backup.location].partitions.update(tables)
+        return backup, self.fingerprint(target, backup, partitions)
+
+    def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
+        _refuse_incomplete(publication)
+        with self._lock:
+            table = self._table(target.table)
+            if table.columns != target.columns:
+                raise PublishRefused(f"{target.table} has other columns than when the plan was made. Plan again.")
+            moved = _differences(publication.before, self.fingerprint(target, Published(), partitions))
+            if moved:
+                raise TargetMoved(
+                    f"{target.table} moved since the plan was made (rows expected, found): {moved}.", moved
+                )
+            landing = self._split(target, publication.rows, partitions)
+            changed = _differences(publication.after, self.fingerprint(target, publication.rows, partitions))
+            if changed:
+                raise StageChanged(
+                    f"What would land is not what was validated (rows expected, found): {changed}.", changed
+                )
+            windows = [partition.window for partition in partitions]
+            moments = _in_order(table, (target.partition_by,))
+            kept = [
+                row
+                for row, (moment,) in zip(table.rows, moments, strict=True)
+                if not any(_holds(window, moment) for window in windows)
+            ]
+            names = tuple(column.name for column in table.columns)
+            added = [row for staged in landing.values() for row in _in_order(staged, names)]
+            earlier = self._receipts.get(target.table, ())
+            receipt = Receipt(
+                sequence=len(earlier) + 1,
+                backfill_id=publication.backfill_id,
+                action=publication.action,
+                plan_hash=publication.plan_hash,
+                keys=keys,
+                deleted=len(table.rows) - len(kept),
+                inserted=len(added),
+                committed_at=datetime.now(UTC),
+            )
+            self._tables[target.table] = Table(table.columns, (*kept, *added))
+            self._receipts[target.table] = (*earlier, receipt)
+            return receipt
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        return self._receipts.get(target.table, ())
+
+    def storage(self) -> tuple[StorageItem, ...]:
+        with self._lock:
+            return tuple(
+                StorageItem(aside.backfill_id, aside.kind, location, _size(aside), aside.modified_at)
+                for location, aside in self._asides.items()
+            )
+
+    def drop(self, location: str) -> None:
+        with self._lock:
+            self._asides.pop(location, None)
+
+    def close(self) -> None:
+        """Nothing to let go of: the tables stay until the object goes."""
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
+        return self._tables[name]
+
+    def _readable(self) -> dict[str, Table]:
+        with self._lock:
+            asides = {
+                _address(location, key): table
+                for location, aside in self._asides.items()
+                for key, table in aside.partitions.items()
+            }
+            return {**self._tables, **asides}
+
+    def _set_aside(self, kind: str, backfill_id: str, label: str) -> str:
+        with self._lock:
+            location = f"memory:{kind}/{backfill_id}/{label}-{next(self._serial)}"
+            self._asides[location] = _Aside(kind, backfill_id)
+            return location
+
+    def _keep(self, location: str, key: str, table: Table) -> None:
+        with self._lock:
+            if location not in self._asides:
+                raise WarehouseError(f"The stage {location} was dropped. Stage again.")
+            self._asides[location].partitions[key] = table
+            self._asides[location].modified_at = datetime.now(UTC)
+
+    def _split(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Table]:
+        """The rows of each partition, by key and in the given order."""
+        match rows:
+            case Published():
+                return _cut(self._table(target.table), target.partition_by, partitions)
+            case Source(table, partition_by):
+                return _cut(self._table(table), partition_by, partitions)
+            case Staged(staged):
+                locations = {entry.partition.key: entry.location for entry in staged}
+            case Backup(location):
+                locations = {partition.key: location for partition in partitions}
+        try:
+            return {key: self._asides[locations[key]].partitions[key] for key in (part.key for part in partitions)}
+        except KeyError as error:
+            raise WarehouseError(f"{error} is not staged or backed up here; it may have been dropped.") from error
+
+
+class MemoryStage:
+    """One batch attempt's stage in a :class:`MemoryWarehouse`."""
+
+    def __init__(self, warehouse: MemoryWarehouse, target: Target, location: str) -> None:
+        self.location = location
+        self._warehouse = warehouse
+        self._target = target
+
+    def write(self, partition: Partition, select: str) -> StagedPartition:
+        query = Select.bind(select, self._warehouse._tables)
+        wanted = [column for column in self._target.columns if not column.generated]
+        found = [column.name.lower() for column in query.columns]
+        names = [column.name.lower() for column in wanted]
+        if sorted(found) != sorted(names):
+            missing = [column.name for column in wanted if column.name.lower() not in found]
+            surplus = [column.name for column in query.columns if column.name.lower() not in names]
+            raise WarehouseError(
+                f"The SELECT must return each column of {self._target.table} once and nothing else; "
+                f"missing: {', '.join(missing) or 'none'}; not in the table: {', '.join(surplus) or 'none'}."
+            )
+        order = [found.index(name) for name in names]
+        try:
+            rows = tuple(_land_row(wanted, [row[index] for index in order]) for row in query.run())
+        except ValueError as error:
+            raise WarehouseError(f"{partition.key} cannot be staged: {error}.") from error
+        table = Table(tuple(wanted), rows)
+        moments = [moment for (moment,) in _in_order(table, (self._target.partition_by,))]
+        absent = moments.count(None)
+        strays = [_instant(moment) for moment in moments if moment is not None and not _holds(partition.window, moment)]
+        if absent or strays:
+            span = f", from {min(strays)} to {max(strays)}" if strays else ""
+            raise PartitionOverrun(
+                f"{partition.key} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
+                f"{partition.window}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
+            )
+        self._warehouse._keep(self.location, partition.key, table)
+        return StagedPartition(partition, self.location, _fingerprint(_in_order(table, self._target.column_names)))
+
+
+def _land_row(columns: Sequence[Column], values: Sequence[Any]) -> Row:
+    landed = []
+    for column, value in zip(columns, values, strict=True):
+        try:
+            landed.append(land(value, column.type))
+        except ValueError as error:
+            raise ValueError(f"column {column.name!r}: {error}") from error
+        if landed[-1] is None and not column.nullable:
+            raise ValueError(f"column {column.name!r} takes no NULL")
+    return tuple(landed)
+
+
+def _in_order(table: Table, names: Sequence[str]) -> list[Row]:
+    """The named columns of every row."""
+    positions = {column.name: index for index, column in enumerate(table.columns)}
+    if missing := [name for name in names if name not in positions]:
+        raise WarehouseError(f"There is no column {', '.join(missing)}; there are {', '.join(positions)}.")
+    return [tuple(row[positions[name]] for name in names) for row in table.rows]
+
+
+def _cut(table: Table, partition_by: str, partitions: Sequence[Partition]) -> dict[str, Table]:
+    moments = [moment for (moment,) in _in_order(table, (partition_by,))]
+    return {
+        partition.key: Table(
+            table.columns,
+            tuple(row for row, moment in zip(table.rows, moments, strict=True) if _holds(partition.window, moment)),
+        )
+        for partition in partitions
+    }
+
+
+def _instant(value: Value) -> datetime:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day, tzinfo=UTC)
+    raise WarehouseError(f"{value!r} is neither a date nor a timestamp, so it belongs to no partition.")
+
+
+def _holds(window: Window, value: Value) -> bool:
+    return value is not None and window.start <= _instant(value) < window.end
+
+
+def _fingerprint(rows: Sequence[Row]) -> Fingerprint:
+    digest = hashlib.sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()
+    return Fingerprint(len(rows), digest, _METHOD)
+
+
+def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
+    return {key: (expected[key].rows, now.rows) for key, now in found.items() if expected[key] != now}
+
+
+def _refuse_incomplete(publication: Publication) -> None:
+    """Nothing is replaced unless every partition is named once on every side."""
+    keys = sorted(partition.key for partition in publication.partitions)
+    if not keys:
+        raise PublishRefused("No partition was given, so there is nothing to replace.")
+    try:
+        merge(publication.partitions)
+    except ValueError as error:
+        raise PublishRefused(f"The partitions cannot be replaced together: {error}") from error
+    sides = {"before": sorted(publication.before), "after": sorted(publication.after)}
+    if isinstance(publication.rows, Staged):
+        sides["staged"] = sorted(entry.partition.key for entry in publication.rows.partitions)
+    for side, given in sides.items():
+        if given != keys:
+            raise PublishRefused(f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}.")
+
+
+def _address(location: str, key: str) -> str:
+    return f"{location}/{key}"
+
+
+def _size(aside: _Aside) -> int:
+    return sum(len(repr(table.rows)) for table in aside.partitions.values())

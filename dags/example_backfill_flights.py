@@ -1,0 +1,7 @@
+"""The DAGs ``backfill__fct_flights`` and ``rollback__fct_flights``, made from ``backfills/fct_flights.yaml``."""
+
+from pathlib import Path
+
+from airflow_backfill_provider.dag_factory import backfill_dags
+
+globals().update(backfill_dags(Path(__file__).parent / "backfills"))

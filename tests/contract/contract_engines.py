@@ -1,0 +1,168 @@
+"""The engines that the contract suite runs on: how to make one, and how to reach its tables from outside.
+
+A new engine is one small class here, added to ``ENGINES``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, Protocol
+
+import sqlglot
+from sqlglot import exp
+
+from airflow_backfill_provider.warehouses.base import Warehouse
+from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
+
+
+class Engine(Protocol):
+    """What the suite needs besides the warehouse itself. SQL is quoted with double quotes."""
+
+    name: str
+    types: dict[str, str]
+    """The engine's spelling of: integer, date, timestamp, text, money (12 digits, 2 of them decimals), real, flag."""
+    lacks: frozenset[str]
+    """What the engine cannot have at all: ``view``, ``constraint``, ``zoned``."""
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        """A warehouse of its own whose published database has an empty schema ``analytics``."""
+
+    def execute(self, *statements: str) -> None:
+        """Run DDL or DML statements on the published database, one after the other, and commit them."""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Read the published database."""
+
+    def tables(self) -> set[str]:
+        """The ``schema.name`` of every table a consumer can see."""
+
+
+TYPES = {
+    "integer": "BIGINT",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "text": "VARCHAR",
+    "money": "DECIMAL(12,2)",
+    "real": "DOUBLE",
+    "flag": "BOOLEAN",
+}
+
+
+class Memory:
+    name = "memory"
+    types = TYPES
+    lacks = frozenset({"view", "constraint", "zoned"})
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        self.warehouse = MemoryWarehouse()
+        return self.warehouse
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.warehouse.query(sql)
+
+    def tables(self) -> set[str]:
+        return set(self.warehouse._tables)
+
+    def execute(self, *statements: str) -> None:
+        for sql in statements:
+            self._execute(sql)
+
+    def _execute(self, sql: str) -> None:
+        """One of the few statements the suite uses, turned into a SELECT whose rows become the table's."""
+        tree = sqlglot.parse_one(sql, dialect="duckdb")
+        match tree:
+            case exp.Create(kind="TABLE"):
+                columns = {
+                    column.name: column.kind.sql("duckdb") + (" NOT NULL" if column.constraints else "")
+                    for column in tree.this.expressions
+                    if isinstance(column, exp.ColumnDef)
+                }
+                self.warehouse.create_table(_name(tree.this.this), columns)
+            case exp.Drop(kind="TABLE"):
+                del self.warehouse._tables[_name(tree.this)]
+            case exp.Insert(expression=exp.Values() as values):
+                names = self._names(tree.this)
+                picks = (
+                    ", ".join(
+                        f"{value.sql('duckdb')} AS {_quote(name)}" for name, value in zip(names, row, strict=True)
+                    )
+                    for row in (entry.expressions for entry in values.expressions)
+                )
+                self._add(tree.this, " UNION ALL ".join(f"SELECT {pick}" for pick in picks))
+            case exp.Insert():
+                self._add(tree.this, tree.expression.sql("duckdb"))
+            case exp.Delete():
+                condition = tree.args["where"].this.sql("duckdb") if tree.args.get("where") else "TRUE"
+                source = tree.this.sql("duckdb")
+                kept = self.rows(f"SELECT * FROM {source} WHERE CASE WHEN {condition} THEN 0 ELSE 1 END = 1")
+                self.warehouse.set_rows(_name(tree.this), kept)
+            case exp.Update():
+                condition = tree.args["where"].this.sql("duckdb") if tree.args.get("where") else "TRUE"
+                new = {entry.this.name: entry.expression.sql("duckdb") for entry in tree.expressions}
+                picks = ", ".join(
+                    f"CASE WHEN {condition} THEN {new[name]} ELSE {_quote(name)} END AS {_quote(name)}"
+                    if name in new
+                    else _quote(name)
+                    for name in self._names(tree.this)
+                )
+                self.warehouse.set_rows(_name(tree.this), self.rows(f"SELECT {picks} FROM {tree.this.sql('duckdb')}"))
+            case exp.Alter(actions=[exp.ColumnDef() as column]):
+                table = self.warehouse._table(_name(tree.this))
+                columns = {column.name: column.type for column in table.columns}
+                columns[column.name] = column.kind.sql("duckdb")
+                self.warehouse.create_table(_name(tree.this), columns, [(*row, None) for row in table.rows])
+            case _:
+                raise NotImplementedError(sql)
+
+    def _names(self, table: exp.Expression) -> list[str]:
+        return [column.name for column in self.warehouse._table(_name(table)).columns]
+
+    def _add(self, table: exp.Expression, select: str) -> None:
+        names = self._names(table)
+        self.warehouse.insert(_name(table), [dict(zip(names, row, strict=True)) for row in self.rows(select)])
+
+
+def _name(table: exp.Expression) -> str:
+    return ".".join(part.name for part in table.parts)
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class DuckDB:
+    name = "duckdb"
+    types = TYPES
+    lacks: frozenset[str] = frozenset()
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
+
+        self.path = tmp_path / "warehouse.duckdb"
+        self.execute("CREATE SCHEMA analytics")
+        return DuckDBWarehouse(self.path, staging_dir=tmp_path / "staging")
+
+    def execute(self, *statements: str) -> None:
+        import duckdb
+
+        with duckdb.connect(str(self.path)) as connection:
+            for sql in statements:
+                connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        with duckdb.connect(str(self.path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def tables(self) -> set[str]:
+        return {
+            f"{schema}.{name}"
+            for schema, name in self.rows("SELECT table_schema, table_name FROM information_schema.tables")
+        }
+
+
+ENGINES: list[type[Engine]] = [Memory]
+if importlib.util.find_spec("duckdb") and importlib.util.find_spec("airflow_backfill_provider.warehouses.duckdb"):
+    ENGINES.append(DuckDB)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+from contract_engines import Engine
+from contract_world import COLUMNS, EMPTY_DAY, World, day, only, row_sql, rows_sql
+
+from airflow_backfill_provider.errors import BackfillError, PartitionOverrun, WarehouseError
+from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
+from airflow_backfill_provider.warehouses.base import Published, Staged, StagedPartition
+
+DAY = "2024-01-02"
+ROW = (20, DAY, "x", "1.00", "n", "2024-01-02 10:00:00")
+
+
+def _staged_rows(world: World, staged: Staged) -> list[int]:
+    partitions = [entry.partition for entry in staged.partitions]
+    measured = world.warehouse.measure(world.target, staged, partitions, [ROWS])
+    return [values[ROWS] for values in measured.values()]
+
+
+def test_a_stage_keeps_what_the_select_returned(world: World) -> None:
+    staged = only(world.stage({DAY: world.select(DAY)}))
+
+    assert staged.partition == day(DAY)
+    assert staged.fingerprint == world.fingerprint(DAY)[DAY]
+    assert world.warehouse.fingerprint(world.target, Staged((staged,)), [day(DAY)]) == {DAY: staged.fingerprint}
+
+
+def test_staging_changes_nothing_that_consumers_see(world: World) -> None:
+    tables, contents = world.engine.tables(), world.contents()
+
+    world.stage_corrected(DAY)
+
+    assert world.engine.tables() == tables
+    assert world.contents() == contents
+
+
+def test_rows_land_by_name_when_the_columns_come_in_another_order(orders: World) -> None:
+    orders.engine.execute("CREATE TABLE analytics.pairs (id BIGINT, d DATE, a BIGINT, b BIGINT)")
+    target = orders.warehouse.describe("analytics.pairs", "d", ["id"])
+    with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
+        staged = writer.write(day(DAY), f"SELECT 2 AS b, DATE '{DAY}' AS d, 1 AS a, 7 AS id")
+
+    assert orders.warehouse.count_rows(target, staged, "SELECT * FROM stage WHERE id = 7 AND a = 1 AND b = 2") == 1
+
+
+def test_rows_land_as_the_target_s_types(orders: World) -> None:
+    plain = f"SELECT 20 AS order_id, DATE '{DAY}' AS order_date, 'x' AS \"Status\", 1 AS amount, 'n' AS note, " + (
+        "TIMESTAMP '2024-01-02 10:00:00' AS seen_at"
+    )
+
+    assert only(orders.stage({DAY: plain})).fingerprint == only(orders.stage({DAY: row_sql(ROW)})).fingerprint
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_missing_column_is_refused_by_name_rather_than_filled(orders: World, column: str) -> None:
+    names = ", ".join(f'"{name}"' for name in COLUMNS if name != column)
+
+    with pytest.raises(BackfillError, match=column), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
+        writer.write(day(DAY), f"SELECT {names} FROM ({row_sql(ROW)}) AS r")
+
+
+def test_an_extra_column_is_refused_by_name(orders: World) -> None:
+    with pytest.raises(BackfillError, match="surplus"), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
+        writer.write(day(DAY), f"SELECT r.*, 1 AS surplus FROM ({row_sql(ROW)}) AS r")
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "2024-01-01 23:59:59.999999",
+        "2024-01-03 00:00:00",
+        "2023-01-02 10:00:00",
+    ],
+)
+def test_a_row_outside_the_partition_is_refused_with_counts_and_nothing_is_kept(world: World, stray: str) -> None:
+    rows = [ROW, (21, DAY, "x", "1.00", "n", "2024-01-02 11:00:00"), (22, stray[:10], "x", "1.00", "n", stray)]
+
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        with pytest.raises(PartitionOverrun, match=rf"{DAY}(?s:.)*\b1\b"):
+            writer.write(day(DAY), rows_sql(rows))
+        staged = writer.write(day(DAY), row_sql(ROW))
+
+    assert _staged_rows(world, Staged((staged,))) == [1]
+
+
+def test_a_row_without_a_partition_value_is_refused_and_nothing_is_kept(world: World) -> None:
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        with pytest.raises(PartitionOverrun, match=DAY):
+            writer.write(day(DAY), rows_sql([ROW, (21, None, "x", "1.00", "n", None)]))
+        staged = writer.write(day(DAY), row_sql(ROW))
+
+    assert _staged_rows(world, Staged((staged,))) == [1]
+
+
+def test_the_last_microsecond_lies_inside_and_the_next_midnight_outside(events: World) -> None:
+    last = (20, DAY, "x", "1.00", "n", "2024-01-02 23:59:59.999999")
+    first = (21, DAY, "x", "1.00", "n", "2024-01-02 00:00:00")
+
+    assert _staged_rows(events, events.stage_rows({DAY: [first, last]})) == [2]
+
+
+def test_a_select_without_a_bound_is_an_overrun(world: World) -> None:
+    with pytest.raises(PartitionOverrun), world.warehouse.open_stage(world.target, "b1", "x") as writer:
+        writer.write(day(DAY), "SELECT * FROM analytics.orders")
+
+
+def test_an_empty_result_is_staged_as_no_rows(world: World) -> None:
+    staged = world.stage_rows({EMPTY_DAY: [], DAY: []})
+
+    assert [entry.fingerprint.rows for entry in staged.partitions] == [0, 0]
+    assert _staged_rows(world, staged) == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT misspelt FROM analytics.orders",
+        "SELECT CAST('no number' AS BIGINT) AS order_id, order_date, \"Status\", amount, note, seen_at FROM analytics.orders",
+        "not even SQL",
+    ],
+)
+def test_a_failed_statement_keeps_nothing_and_leaves_the_writer_usable(world: World, select: str) -> None:
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        with pytest.raises(WarehouseError):
+            writer.write(day(DAY), select)
+        staged = writer.write(day(DAY), row_sql(ROW))
+
+    assert _staged_rows(world, Staged((staged,))) == [1]
+
+
+def test_a_number_too_large_for_the_target_fails_loudly(orders: World) -> None:
+    with pytest.raises(WarehouseError), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
+        writer.write(day(DAY), row_sql(ROW).replace("CAST('1.00' AS DECIMAL(12,2))", "CAST(100000000000 AS BIGINT)"))
+
+
+def test_partitions_written_before_an_attempt_died_stay_whole(world: World) -> None:
+    kept: list[StagedPartition] = []
+
+    def die_after_one() -> None:
+        with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+            kept.append(writer.write(day(DAY), world.select(DAY)))
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        die_after_one()
+
+    assert world.warehouse.fingerprint(world.target, Staged((kept[0],)), [day(DAY)]) == world.fingerprint(DAY)
+
+
+def test_two_attempts_do_not_see_each_other_s_rows(world: World) -> None:
+    old = only(world.stage({DAY: world.select(DAY)}))
+    new = only(world.stage_corrected(DAY))
+
+    assert old.location != new.location
+    assert old.fingerprint != new.fingerprint
+    for entry in (old, new):
+        assert world.warehouse.fingerprint(world.target, Staged((entry,)), [day(DAY)]) == {DAY: entry.fingerprint}
+
+
+def test_two_attempts_open_at_once_stay_apart(world: World) -> None:
+    warehouse, target = world.warehouse, world.target
+    with warehouse.open_stage(target, "b1", "batch-1") as one, warehouse.open_stage(target, "b1", "batch-1") as other:
+        first = one.write(day(DAY), row_sql(ROW))
+        second = other.write(day(DAY), rows_sql([]))
+
+    assert one.location != other.location
+    assert [_staged_rows(world, Staged((entry,))) for entry in (first, second)] == [[1], [0]]
+
+
+def test_a_partition_written_twice_in_one_attempt_is_never_doubled(world: World) -> None:
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        writer.write(day(DAY), rows_sql([ROW, (21, *ROW[1:])]))
+        second = writer.write(day(DAY), row_sql(ROW))
+
+    assert second.fingerprint.rows == 1
+    assert _staged_rows(world, Staged((second,))) == [1]
+
+
+def test_one_writer_takes_many_partitions_in_any_order(world: World) -> None:
+    keys = [(date(2024, 2, 1) + timedelta(days=offset)).isoformat() for offset in range(29)]
+    rows = {
+        key: [(number, key, "x", "1.00", None, f"{key} 12:00:00")] * (number % 3) for number, key in enumerate(keys)
+    }
+    backwards = dict(reversed(rows.items()))
+
+    staged = world.stage_rows(backwards)
+    measured = world.warehouse.measure(world.target, staged, [day(key) for key in keys], [ROWS])
+
+    assert len({entry.location for entry in staged.partitions}) == 1
+    assert [measured[key][ROWS] for key in keys] == [number % 3 for number in range(29)]
+
+
+def test_staged_partitions_come_from_the_attempts_that_are_named(world: World) -> None:
+    stale = {entry.partition.key: entry for entry in world.stage_corrected(DAY, "2024-01-03", label="one").partitions}
+    fresh = only(world.stage_rows({DAY: []}, label="two"))
+    mapped = Staged((fresh, stale["2024-01-03"]))
+
+    measured = world.warehouse.measure(world.target, mapped, [day(DAY), day("2024-01-03")], [ROWS])
+
+    assert [values[ROWS] for values in measured.values()] == [0, 2]
+
+
+def test_values_are_values_and_never_sql(orders: World) -> None:
+    hostile = [
+        "'; DROP TABLE analytics.orders; --",
+        '"',
+        "/* */ -- \\",
+        "{{ ds }}",
+        "NULL",
+        "\n\t",
+        "%s ? :x $1",
+        "ÿ€😀",
+    ]
+    before = orders.contents()
+
+    staged = orders.stage_rows(
+        {DAY: [(20 + number, DAY, text, None, None, None) for number, text in enumerate(hostile)]}
+    )
+
+    kept = Metric(MetricKind.OUTSIDE_VALUES, ("Status",), values=tuple(hostile))
+    assert orders.warehouse.measure(orders.target, staged, [day(DAY)], [ROWS, kept]) == {DAY: {ROWS: 8, kept: 0}}
+    assert orders.contents() == before
+
+
+def test_odd_names_of_tables_and_columns_are_staged_and_compared(engine: Engine, orders: World) -> None:
+    name = 'analytics."odd ""t""; DROP TABLE analytics.orders; --"'
+    engine.execute(
+        f'CREATE TABLE {name} ("Key" BIGINT, "group" DATE, "a\'b"";--" VARCHAR, "ORDER" BIGINT)',
+        f"INSERT INTO {name} VALUES (1, DATE '{DAY}', 'x', 2)",
+    )
+    target = orders.warehouse.describe('analytics.odd "t"; DROP TABLE analytics.orders; --', "group", ["Key"])
+
+    with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
+        staged = writer.write(day(DAY), f"SELECT * FROM {name}")
+
+    assert target.column_names == ("Key", "group", "a'b\";--", "ORDER")
+    assert orders.warehouse.fingerprint(target, Published(), [day(DAY)]) == {DAY: staged.fingerprint}
+    assert orders.warehouse.compare(target, Published(), Staged((staged,)), [day(DAY)])[DAY].identical == 1
+    assert orders.contents()

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ledger_world import TARGET, B, bring_backfill_to, days, new_backfill, open_backfill, put_backfill_in, window
+
+from airflow_backfill_provider.errors import LedgerError, RangeLocked
+from airflow_backfill_provider.ledger.range_locks import covers, union
+from airflow_backfill_provider.ledger.store import Ledger
+
+SPANS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1])), max_size=8
+)
+
+
+def test_the_second_of_two_overlapping_backfills_is_refused_with_the_owners_id(ledger: Ledger):
+    open_backfill(ledger, "jan_a", 1, 10)
+    with pytest.raises(RangeLocked, match="'jan_a' owns") as refused:
+        open_backfill(ledger, "jan_b", 5, 15)
+    assert refused.value.owner == "jan_a"
+    assert ledger.find_backfill("jan_b") is None
+    assert ledger.lock_owner(TARGET, [window(11, 15)]) is None
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "changes"),
+    [(4, 6, {}), (1, 3, {"target": "analytics.other"})],
+    ids=["touching windows", "another target"],
+)
+def test_disjoint_ranges_are_owned_side_by_side(ledger: Ledger, first: int, last: int, changes: dict[str, str]):
+    open_backfill(ledger, "a", 1, 3)
+    open_backfill(ledger, "b", first, last, **changes)
+    assert ledger.holds_range("a", [window(1, 3)])
+    assert ledger.holds_range("b", [window(first, last)])
+
+
+def test_a_gap_in_the_range_is_not_owned(ledger: Ledger):
+    ledger.open_backfill(new_backfill("a", (*days(1, 3), *days(7, 9))), by="ana")
+    open_backfill(ledger, "b", 4, 6)
+    assert ledger.lock_owner(TARGET, [window(4, 4)]) == "b"
+    assert ledger.lock_owner(TARGET, [window(8, 8)]) == "a"
+    assert not ledger.holds_range("a", [window(1, 9)])
+
+
+def test_two_tenants_share_a_range_and_no_tenant_means_all_of_them(ledger: Ledger):
+    open_backfill(ledger, "north", 1, 3, tenant="north")
+    open_backfill(ledger, "south", 1, 3, tenant="south")
+    assert ledger.lock_owner(TARGET, [window(1, 1)], "south") == "south"
+    assert ledger.lock_owner(TARGET, [window(1, 1)], "east") is None
+    with pytest.raises(RangeLocked):
+        open_backfill(ledger, "everyone", 3, 5)
+    open_backfill(ledger, "everyone", 4, 5)
+    with pytest.raises(RangeLocked):
+        open_backfill(ledger, "east", 5, 6, tenant="east")
+
+
+@pytest.mark.parametrize("end", [B.COMPLETED, B.ROLLED_BACK, B.EXPIRED])
+def test_an_ended_backfill_gives_its_range_to_the_next(ledger: Ledger, end: B):
+    open_backfill(ledger, "a", 1, 3)
+    bring_backfill_to(ledger, "a", end)
+    assert ledger.lock_owner(TARGET, [window(1, 3)]) is None
+    open_backfill(ledger, "b", 2, 4)
+
+
+def test_a_completed_backfill_claims_its_range_again_for_a_rollback_and_gives_it_back(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    bring_backfill_to(ledger, "a", B.COMPLETED)
+    ledger.claim_range("a", [window(1, 3)], by="ana")
+    assert ledger.holds_range("a", [window(1, 3)])
+    events = ledger.events("a")
+    ledger.claim_range("a", [window(2, 3)], by="ana")
+    assert ledger.events("a") == events, "what is ours already is not claimed again"
+    with pytest.raises(RangeLocked):
+        open_backfill(ledger, "b", 3, 3)
+    ledger.release_range("a")
+    ledger.release_range("a")
+    open_backfill(ledger, "b", 3, 3)
+    with pytest.raises(RangeLocked, match="'b' owns"):
+        ledger.claim_range("a", [window(1, 3)], by="ana")
+    assert not ledger.holds_range("a", [window(1, 1)])
+
+
+def test_release_takes_nothing_from_a_backfill_that_is_not_over(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    put_backfill_in(ledger, "a", B.PUBLISHED_UNVERIFIED)
+    ledger.release_range("a")
+    assert ledger.holds_range("a", [window(1, 3)])
+
+
+def test_no_window_is_never_owned_and_never_claimed(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    assert not ledger.holds_range("a", [])
+    assert ledger.lock_owner(TARGET, []) is None
+    with pytest.raises(LedgerError, match="claims no window"):
+        ledger.claim_range("a", [], by="ana")
+
+
+@given(claimed=SPANS, asked=SPANS)
+def test_cover_and_union_agree_with_counting_days(claimed: list[tuple[int, int]], asked: list[tuple[int, int]]):
+    merged = union([window(*span) for span in claimed])
+    days_claimed = {day for first, last in claimed for day in range(first, last + 1)}
+    days_asked = {day for first, last in asked for day in range(first, last + 1)}
+    assert covers(merged, [window(*span) for span in asked]) == (days_asked <= days_claimed)
+    assert sum((found.end - found.start).days for found in merged) == len(days_claimed)
