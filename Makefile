@@ -56,7 +56,7 @@ types: install
 	$(PY) -m mypy --strict
 
 bench: install
-	$(PY) -m benchmarks
+	$(PY) benchmarks/whole_life.py
 
 constraints: | $(PY)
 	@scripts/make-constraints

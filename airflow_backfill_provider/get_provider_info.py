@@ -24,6 +24,13 @@ def get_provider_info() -> dict[str, Any]:
                         "example": None,
                         "default": "safe_backfill_ledger",
                     },
+                    "pool_patience": {
+                        "description": "Seconds that a run waits for its first slot in the pool before it fails.",
+                        "version_added": "0.1.0",
+                        "type": "float",
+                        "example": None,
+                        "default": "45",
+                    },
                     "policy": {
                         "description": "strict refuses a plan that leaves one of the five questions to a default.",
                         "version_added": "0.1.0",

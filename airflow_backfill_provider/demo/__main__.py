@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from airflow_backfill_provider.demo.local_airflow import AirflowDied, is_free
+from airflow_backfill_provider.demo.local_airflow import is_free
 from airflow_backfill_provider.demo.rollback import rollback
 from airflow_backfill_provider.demo.run import run, step
 from airflow_backfill_provider.demo.workspace import Workspace
@@ -27,9 +27,10 @@ def main() -> int:
     parser.add_argument("--port", type=int, help="port of the web UI (default: up takes 8080 when free)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _terminate)
-    console = Console()
+    console = Console(soft_wrap=True)
     port = options.port or (_UI_PORT if options.action == "up" and is_free(_UI_PORT) else None)
-    workspace = Workspace(options.home, options.dags, port=port)
+    # Nothing here defers, so only an Airflow that stays needs a triggerer; without one the others start sooner.
+    workspace = Workspace(options.home, options.dags, port=port, triggerer=options.action == "up")
     try:
         match options.action:
             case "run":
@@ -40,7 +41,7 @@ def main() -> int:
                 return up(workspace, console)
             case _:
                 return down(workspace, console)
-    except (AirflowDied, FileExistsError, TimeoutError, RuntimeError) as error:
+    except (FileExistsError, TimeoutError, RuntimeError) as error:
         console.print(f"[bold red]{type(error).__name__}[/bold red]", end=": ")
         console.print(str(error), highlight=False, markup=False)
         return 1

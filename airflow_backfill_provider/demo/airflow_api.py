@@ -58,6 +58,13 @@ class AirflowApi:
             return {}
         return {name: str(part.get("status")) for name, part in answer.items() if isinstance(part, dict)}
 
+    def warm_up(self) -> bool:
+        """Let the server build the API that tasks talk to, which stalls it for seconds on first use; True when done."""
+        try:
+            return self._http.get("/execution/health", timeout=120).is_success
+        except httpx.TransportError:
+            return False
+
     # DAGs
 
     def dag(self, dag_id: str) -> dict[str, Any]:

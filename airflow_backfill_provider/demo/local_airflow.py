@@ -183,6 +183,8 @@ class LocalAirflow:
         for name in names or self.components:
             if name in processes and processes[name].leader() is not None:
                 continue
+            if name in self._children:
+                self._children.pop(name).wait()  # ended by itself or by another Python; a zombie until now
             with (self.logs / f"{name}.log").open("ab") as log:
                 child = subprocess.Popen(
                     [sys.executable, "-m", "airflow", *COMPONENTS[name]],
@@ -197,21 +199,24 @@ class LocalAirflow:
             self._record(processes)
 
     def wait_healthy(self, timeout: float = 120) -> None:
-        """Wait until the web server answers and every started process reports itself healthy.
+        """Wait until the web server answers, tasks included, and every started process reports itself healthy.
 
         :raises AirflowDied: one of them ended.
         :raises TimeoutError: naming what is not healthy.
         """
         deadline = time.monotonic() + timeout
+        warm = "api-server" not in self._recorded()
         while True:
             names = self._recorded()
             for name, process in names.items():
                 if process.leader() is None:
                     raise AirflowDied(f"The {name} ended:\n{self.log_tail(name)}")
             health = self.api.health()
+            if health and not warm:
+                warm = self.api.warm_up()
             wanted = {"metadatabase", *(_HEALTH_NAMES[name] for name in names if name in _HEALTH_NAMES)}
             unhealthy = sorted(name for name in wanted if health.get(name) != "healthy")
-            if not unhealthy:
+            if warm and not unhealthy:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(

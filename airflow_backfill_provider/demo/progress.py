@@ -22,6 +22,7 @@ STAGES: Mapping[str, frozenset[PartitionState]] = {
     "published": frozenset({PartitionState.PUBLISHED}),
 }
 """What is shown, and the partition states that count for it: who is further has been there."""
+_SECONDS_PER_LINE = 3.0
 
 
 class BackfillProgress:
@@ -33,6 +34,7 @@ class BackfillProgress:
         self._total = total
         self._console = console
         self._started = time.monotonic()
+        self._last_line = 0.0
         self._shown: dict[str, int] = {}
         self._bars: dict[str, TaskID] = {}
         self._display = Progress(
@@ -61,12 +63,21 @@ class BackfillProgress:
         counts = self._counts()
         if counts == self._shown:
             return
-        self._shown = counts
-        for stage, done in counts.items():
-            self._display.update(self._bars[stage], completed=done)
-        if not self._console.is_terminal:
+        if self._console.is_terminal:
+            for stage, done in counts.items():
+                self._display.update(self._bars[stage], completed=done)
+        elif not self._worth_a_line(counts):
+            return
+        else:
             parts = "   ".join(f"{stage} {done:>3} of {self._total}" for stage, done in counts.items())
             self._console.print(f"  {time.monotonic() - self._started:5.1f} s   {parts}", highlight=False)
+            self._last_line = time.monotonic()
+        self._shown = counts
+
+    def _worth_a_line(self, counts: Mapping[str, int]) -> bool:
+        """A stage was finished, or the last line is a while ago."""
+        finished = any(done == self._total != self._shown.get(stage) for stage, done in counts.items())
+        return finished or time.monotonic() - self._last_line >= _SECONDS_PER_LINE
 
     def _counts(self) -> dict[str, int]:
         try:

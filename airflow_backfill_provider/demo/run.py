@@ -28,7 +28,7 @@ def run(workspace: Workspace, console: Console) -> int:
         workspace.clear()
         workspace.make()
     try:
-        with step(console, "Starting Airflow: web server, scheduler, DAG processor, triggerer"):
+        with step(console, "Starting Airflow: web server, scheduler, DAG processor"):
             workspace.start()
         return _backfill(workspace, console)
     finally:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from airflow_backfill_provider.demo.data import build_warehouse
-from airflow_backfill_provider.demo.local_airflow import LocalAirflow
+from airflow_backfill_provider.demo.local_airflow import COMPONENTS, LocalAirflow
 
 CONN_ID = "warehouse_backfill"
 BACKFILL_DAG = "backfill__fct_flights"
@@ -18,11 +18,12 @@ _MARK = "this-folder-belongs-to-the-demo"
 class Workspace:
     """Everything the demo writes, under one folder that it made itself."""
 
-    def __init__(self, home: Path, dags: Path, *, port: int | None = None) -> None:
+    def __init__(self, home: Path, dags: Path, *, port: int | None = None, triggerer: bool = True) -> None:
         self.home = home
         self.warehouse = home / "warehouse.duckdb"
         self.ledger = home / "ledger.db"
-        self.airflow = LocalAirflow(home / "airflow", dags, port=port)
+        components = [name for name in COMPONENTS if triggerer or name != "triggerer"]
+        self.airflow = LocalAirflow(home / "airflow", dags, port=port, components=components)
 
     @property
     def ledger_url(self) -> str:
@@ -62,8 +63,10 @@ class Workspace:
     def start(self) -> None:
         """Start Airflow with pool, kill switch, ledger and warehouse connection in place, and both DAGs known."""
         self.airflow.start()
-        self.airflow.cli("safe-backfill", "init", "--ledger", str(self.ledger.resolve()))
-        self.airflow.wait_healthy()
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            ready = pool.submit(self.airflow.cli, "safe-backfill", "init", "--ledger", str(self.ledger.resolve()))
+            self.airflow.wait_healthy()
+            ready.result()
         self.airflow.api.set_connection(CONN_ID, "duckdb", host=str(self.warehouse.resolve()))
         for dag_id in (BACKFILL_DAG, ROLLBACK_DAG):
             self.airflow.api.wait_for_dag(dag_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +88,8 @@ class LedgerEngine:
 
     def _say(self, exc: SQLAlchemyError) -> str:
         cause = exc.orig if isinstance(exc, StatementError) and exc.orig is not None else exc
-        said = " ".join(str(cause).split()).rstrip(".") or type(cause).__name__
+        # Further lines of a driver's message quote the row it could not store.
+        said = next(iter(str(cause).strip().splitlines()), "").rstrip(".") or type(cause).__name__
         secrets = [self.url.password, *(self.url.query.get(name) for name in _SECRET_PARAMETERS)]
         for secret in secrets:
             if isinstance(secret, str) and secret:
@@ -135,7 +135,6 @@ def _create(url: URL, address: str) -> Engine:
             url,
             poolclass=NullPool,
             hide_parameters=True,
-            json_serializer=_to_json,
             connect_args={"timeout": LOCK_TIMEOUT_SECONDS} if sqlite else {},
         )
     except (ModuleNotFoundError, NoSuchModuleError) as exc:
@@ -143,6 +142,8 @@ def _create(url: URL, address: str) -> Engine:
             f"The ledger {address} needs the database driver {url.drivername!r}, which is not installed: {exc}. "
             "Install it, or name another driver in the URL (postgresql+psycopg, postgresql+psycopg2)."
         ) from exc
+    except ArgumentError as exc:
+        raise LedgerError(f"The ledger {address} cannot be opened: {exc}. Correct its URL.") from exc
     if sqlite:
         event.listen(engine, "connect", _take_over_transactions)
         event.listen(engine, "begin", _begin_sqlite)
@@ -150,10 +151,6 @@ def _create(url: URL, address: str) -> Engine:
     event.listen(engine, "begin", _begin_postgresql)
     # A claim reads the locks that were committed while it waited, which a stricter level would hide from it.
     return engine.execution_options(isolation_level="READ COMMITTED")
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
 
 
 def _take_over_transactions(dbapi_connection: Any, _record: object) -> None:

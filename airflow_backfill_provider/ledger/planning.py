@@ -75,21 +75,19 @@ def revise_plan(
 
 
 def _check(new: NewBackfill) -> None:
-    keys = Counter(partition.key for partition in new.partitions)
-    repeated = sorted(key for key, times in keys.items() if times > 1)
-    claimed = range_locks.union(new.windows)
-    unclaimed = sorted(
-        partition.key for partition in new.partitions if not range_locks.covers(claimed, [partition.window])
-    )
-    if not keys:
+    if not new.partitions:
         raise LedgerError(f"Backfill {new.backfill_id!r} has no partition; a backfill of nothing is not opened.")
-    if repeated:
+    key, times = Counter(partition.key for partition in new.partitions).most_common(1)[0]
+    if times > 1:
         raise LedgerError(
-            f"Backfill {new.backfill_id!r} names partition {repeated[0]!r} more than once; name each partition once."
+            f"Backfill {new.backfill_id!r} names partition {key!r} {times} times; name each partition once."
         )
-    if unclaimed:
+    unclaimed = range_locks.first_uncovered(
+        range_locks.union(new.windows), [partition.window for partition in new.partitions]
+    )
+    if unclaimed is not None:
         raise LedgerError(
-            f"Backfill {new.backfill_id!r} has partition {unclaimed[0]!r}, which no window to claim covers; "
+            f"Backfill {new.backfill_id!r} has a partition {unclaimed}, which no window to claim covers; "
             "give windows that cover every partition."
         )
 

@@ -100,7 +100,7 @@ def holds(connection: Connection, backfill_id: str, windows: Sequence[Window]) -
             )
         ]
     )
-    return bool(windows) and covers(claimed, windows)
+    return bool(windows) and first_uncovered(claimed, windows) is None
 
 
 def release(connection: Connection, backfill_id: str) -> bool:
@@ -119,11 +119,11 @@ def union(windows: Sequence[Window]) -> list[Window]:
     return merged
 
 
-def covers(claimed: Sequence[Window], windows: Sequence[Window]) -> bool:
-    """Whether each window lies within one of ``claimed``, which is a result of :func:`union`."""
+def first_uncovered(claimed: Sequence[Window], windows: Sequence[Window]) -> Window | None:
+    """The first window that does not lie within one of ``claimed``, which is a result of :func:`union`."""
     ends = [window.end for window in claimed]
     for window in windows:
         nearest = bisect_right(ends, window.start)
         if nearest == len(claimed) or claimed[nearest].start > window.start or claimed[nearest].end < window.end:
-            return False
-    return True
+            return window
+    return None

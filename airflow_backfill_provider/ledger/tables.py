@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     DateTime,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -61,6 +62,19 @@ class StateText(TypeDecorator[StrEnum]):
         return None if value is None else self.states(value)
 
 
+class JsonText(TypeDecorator[dict[str, Any]]):
+    """A JSON object as text, the same on every engine; refuses what JSON cannot hold, NaN included."""
+
+    impl = Text()
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:
+        return None if value is None else json.loads(value)
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(
         naming_convention={
@@ -74,7 +88,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012
         str: Text(),
         datetime: UtcDateTime(),
-        dict[str, Any]: JSON(none_as_null=True),
+        dict[str, Any]: JsonText(),
         BackfillState: StateText(BackfillState),
         PartitionState: StateText(PartitionState),
     }
@@ -129,7 +143,7 @@ class PartitionRow(Base):
     digest: Mapped[str | None]
     method: Mapped[str | None]
     staged_intent: Mapped[str | None]
-    seconds: Mapped[float | None]
+    seconds: Mapped[float | None] = mapped_column(Double)
     reason: Mapped[str]
     updated_at: Mapped[datetime]
 

@@ -10,7 +10,6 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_backfill_provider.operators.base import BackfillOperator
 from airflow_backfill_provider.spec.request import Mode
-from airflow_backfill_provider.steps.publish import publish
 
 
 class AtomicPublishOperator(BackfillOperator):
@@ -23,6 +22,8 @@ class AtomicPublishOperator(BackfillOperator):
     ui_color = "#e4dcf5"
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.steps.publish import publish
+
         mode = Mode(context["params"].get("mode") or Mode.PUBLISH)
         if mode is not Mode.PUBLISH:
             raise AirflowSkipException(f"mode is {mode}; publish later with the same backfill_id and mode publish")

@@ -1,23 +1,28 @@
-"""What the five operators share: how they open their work, and how our errors become Airflow's."""
+"""What the operators share: how they open their work, and how our errors become Airflow's.
+
+Every task parses its DAG file anew, so the modules of operators import no use case at the top: SQL parser, ledger and
+engine are imported by the task that runs them.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_backfill_provider.connections import open_ledger, warehouse_for
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.steps.work import Work, go_on
-from airflow_backfill_provider.warehouses.base import Warehouse
+
+if TYPE_CHECKING:
+    from airflow_backfill_provider.steps.work import Work
+    from airflow_backfill_provider.warehouses.base import Warehouse
 
 
 class BackfillOperator(BaseOperator):
@@ -41,6 +46,9 @@ class BackfillOperator(BaseOperator):
     @contextmanager
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
+        from airflow_backfill_provider.connections import open_ledger, warehouse_for
+        from airflow_backfill_provider.steps.work import Work, go_on
+
         run, ti = context["dag_run"], context["ti"]
         asked = self.backfill_id or context["params"].get("backfill_id")
         with airflow_errors(), open_ledger() as ledger:

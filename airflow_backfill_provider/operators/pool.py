@@ -9,12 +9,13 @@ import time
 from typing import Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.errors import SpecError
 
-PATIENCE = 45.0
-"""Seconds that the probe may wait for a slot."""
+PATIENCE = 45
+"""Seconds that the probe may wait for a slot, unless ``[safe_backfill] pool_patience`` says otherwise."""
 _STARTED = frozenset({"queued", "running", "success", "failed", "up_for_retry", "restarting"})
 
 
@@ -27,12 +28,13 @@ class PoolProbeOperator(BaseOperator):
         self.log.info("The pool %s starts tasks.", self.pool)
 
 
-def wait_for_pool(context: Context, pool: str, probe: str, patience: float = PATIENCE) -> None:
+def wait_for_pool(context: Context, pool: str, probe: str) -> None:
     """Return once the probe has started.
 
-    :raises SpecError: it has not within ``patience`` seconds; says how to create the pool.
+    :raises SpecError: it has not within the patience; says how to create the pool.
     """
     run = context["dag_run"]
+    patience = conf.getfloat("safe_backfill", "pool_patience", fallback=PATIENCE)
     deadline = time.monotonic() + patience
     while (state := _state(context["ti"], run.dag_id, run.run_id, probe)) not in _STARTED:
         if time.monotonic() >= deadline:

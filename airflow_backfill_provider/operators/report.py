@@ -9,7 +9,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_backfill_provider.operators.base import BackfillOperator
 from airflow_backfill_provider.spec.request import Mode
-from airflow_backfill_provider.steps.report import conclude
 
 
 class ReportOperator(BackfillOperator):
@@ -22,6 +21,8 @@ class ReportOperator(BackfillOperator):
     heeds_stop_signals = False
 
     def execute(self, context: Context) -> list[str]:
+        from airflow_backfill_provider.steps.report import conclude
+
         with self.work(context) as work:
             mode = Mode(context["params"].get("mode") or Mode.PUBLISH)
             if mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:

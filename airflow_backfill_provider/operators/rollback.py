@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.operators.base import BackfillOperator
-from airflow_backfill_provider.steps.rollback import rollback
 
 
 class RollbackOperator(BackfillOperator):
@@ -22,6 +21,8 @@ class RollbackOperator(BackfillOperator):
     heeds_stop_signals = False
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.steps.rollback import rollback
+
         with self.work(context) as work:
             result = rollback(work, force=bool(context["params"].get("force", False)))
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)

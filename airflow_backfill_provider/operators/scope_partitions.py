@@ -7,12 +7,9 @@ from typing import Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
-from airflow_backfill_provider.connections import SECTION
 from airflow_backfill_provider.operators.base import BackfillOperator, actor
 from airflow_backfill_provider.operators.pool import wait_for_pool
-from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.request import Request
-from airflow_backfill_provider.steps.scope import Run, scope
 
 
 class ScopePartitionsOperator(BackfillOperator):
@@ -29,6 +26,10 @@ class ScopePartitionsOperator(BackfillOperator):
         self.pool_probe = pool_probe
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
+        from airflow_backfill_provider.connections import SECTION
+        from airflow_backfill_provider.preview import preview
+        from airflow_backfill_provider.steps.scope import Run, scope
+
         with self.work(context) as work:
             request = Request.from_conf(dict(context["params"]))
             run = context["dag_run"]

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.operators.base import BackfillOperator
-from airflow_backfill_provider.steps.stage import stage_batch
 
 
 class StageRecomputeOperator(BackfillOperator):
@@ -29,5 +28,7 @@ class StageRecomputeOperator(BackfillOperator):
         self.batch = batch
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.steps.stage import stage_batch
+
         with self.work(context) as work:
             return asdict(stage_batch(work, self.batch["keys"]))

@@ -9,7 +9,6 @@ from typing import Any
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.operators.base import BackfillOperator
-from airflow_backfill_provider.steps.validate import validate_batch, validate_range
 
 
 class ValidatePartitionOperator(BackfillOperator):
@@ -29,6 +28,8 @@ class ValidatePartitionOperator(BackfillOperator):
         self.batch = batch
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.steps.validate import validate_batch
+
         with self.work(context) as work:
             return asdict(validate_batch(work, self.batch["keys"]))
 
@@ -39,5 +40,7 @@ class ValidateRangeOperator(BackfillOperator):
     ui_color = "#f5efdc"
 
     def execute(self, context: Context) -> int:
+        from airflow_backfill_provider.steps.validate import validate_range
+
         with self.work(context) as work:
             return validate_range(work)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from datetime import date
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 import pendulum
-from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from airflow_backfill_provider.errors import TransformRefused
@@ -39,14 +39,11 @@ def render(transform: SqlTransform, partition: Partition) -> str:
         run; with the line in the file.
     """
     origin = transform.file or "The SQL"
-    environment = _Sandbox(undefined=StrictUndefined, extensions=["jinja2.ext.do"], cache_size=0)
-    environment.filters |= FILTERS
-    del environment.filters["random"], environment.globals["lipsum"]
     names = _names(transform, partition)
     try:
-        tree = environment.parse(transform.sql)
-        _refuse_unknown(tree, names, origin)
-        return environment.from_string(transform.sql).render(names)
+        template, asked_for = _compiled(transform.sql)
+        _refuse_unknown({name: line for name, line in asked_for.items() if name not in names}, names, origin)
+        return template.render(names)
     except TemplateSyntaxError as error:
         raise TransformRefused(
             f"{origin}, line {error.lineno}: not a Jinja template: {str(error.message).rstrip('.')}."
@@ -79,9 +76,8 @@ def _names(transform: SqlTransform, partition: Partition) -> dict[str, Any]:
     return names
 
 
-def _refuse_unknown(tree: nodes.Template, names: dict[str, Any], origin: str) -> None:
+def _refuse_unknown(unknown: dict[str, int], names: dict[str, Any], origin: str) -> None:
     """Also in a branch that is not taken and behind ``is defined``: there Airflow would give another answer."""
-    unknown = dict(_unknown_names(tree, names))
     if not unknown:
         return
     listed = ", ".join(f"{name!r} (line {line})" for name, line in unknown.items())
@@ -97,12 +93,19 @@ def _refuse_unknown(tree: nodes.Template, names: dict[str, Any], origin: str) ->
     )
 
 
-def _unknown_names(tree: nodes.Template, names: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    undeclared = meta.find_undeclared_variables(tree) - set(names)
+@lru_cache(maxsize=32)
+def _compiled(sql: str) -> tuple[Template, dict[str, int]]:
+    """The template, and each name it asks for with the first line that does."""
+    environment = _Sandbox(undefined=StrictUndefined, extensions=["jinja2.ext.do"], cache_size=0)
+    environment.filters |= FILTERS
+    del environment.filters["random"], environment.globals["lipsum"]
+    tree = environment.parse(sql)
+    undeclared = meta.find_undeclared_variables(tree)
+    lines: dict[str, int] = {}
     for node in tree.find_all(nodes.Name):
         if node.ctx == "load" and node.name in undeclared:
-            undeclared.discard(node.name)
-            yield node.name, node.lineno
+            lines.setdefault(node.name, node.lineno)
+    return environment.from_string(sql), lines
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

@@ -45,7 +45,7 @@ from airflow_backfill_provider.warehouses.duckdb_rows import needs_warehouse, pi
 from airflow_backfill_provider.warehouses.duckdb_session import Session
 from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece
 from airflow_backfill_provider.warehouses.duckdb_types import lossless
-from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
+from airflow_backfill_provider.warehouses.sql import quote, text_literal
 from airflow_backfill_provider.windows import Partition
 
 _OLDEST = (2, 0)
@@ -107,9 +107,9 @@ class DuckDBWarehouse:
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._session("Binding the transform", Published()) as session:
             try:
-                if not session.is_one_select(select):
+                if (text := session.one_select(select)) is None:
                     raise TransformRefused("The transform is not one SELECT statement and nothing else.")
-                described = session.run(f"DESCRIBE {select}")
+                described = session.run(f"DESCRIBE {text}")
             except duckdb.InterruptException:
                 raise
             except duckdb.Error as exc:
@@ -138,24 +138,24 @@ class DuckDBWarehouse:
         wanted = list(dict.fromkeys(metrics))
         if not partitions:
             return {}
-        buckets = Buckets(partitions)
         with self._session("Measuring", rows) as session:
             pieces = self._pieces(session, target, rows, partitions)
+            buckets = Buckets(partitions, pieces)
             found = session.run(sql.measures(buckets, pieces, wanted, _types(target, rows)))
         nothing: dict[Metric, Scalar] = {metric: None if metric.kind is MetricKind.SUM else 0 for metric in wanted}
         measured = {buckets.key(bucket): dict(zip(wanted, values, strict=True)) for bucket, *values in found}
         return {partition.key: measured.get(partition.key, dict(nothing)) for partition in partitions}
 
     def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
-        where, table, clock = "", target.table, target.clock
-        partition_by = target.partition_by
+        where, partition_by, clock = "", target.partition_by, target.clock
         match rows:
             case Published():
-                table = quote_path(*target.table.split("."))
+                with self._session(f"Finding {target.table}", rows) as session:
+                    table = catalog.locate(session.run, target.table).short_sql
             case Source(name, partition_by):
                 with self._session(f"Describing {name}", rows) as session:
-                    clock = catalog.find_table(session.run, name).clock(partition_by)
-                table = quote_path(*name.split("."))
+                    source = catalog.find_table(session.run, name)
+                table, clock = source.place.short_sql, source.clock(partition_by)
             case Staged(staged):
                 (location,) = (entry.location for entry in staged if entry.partition == partition)
                 where, table = _aside(location)
@@ -168,14 +168,14 @@ class DuckDBWarehouse:
 
     def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
         with self._session(f"The query on {staged.partition.key}", Published()) as session:
-            if not session.is_one_select(query):
+            if (text := session.one_select(query)) is None:
                 raise WarehouseError("A check's query is one SELECT statement and nothing else.")
             (piece,) = self._pieces(session, target, Staged((staged,)), (staged.partition,))
             columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
             with session.transaction(read_only=True):
                 ((rows,),) = session.run(
                     f"WITH stage AS (SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}) "
-                    f"SELECT count(*) FROM (\n{query}\n) AS found"
+                    f"SELECT count(*) FROM (\n{text}\n) AS found"
                 )
         return int(rows)
 
@@ -188,7 +188,7 @@ class DuckDBWarehouse:
 
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._session("Counting rows outside every partition", Published()) as session:
-            table = catalog.find_table(session.run, target.table)
+            table = catalog.locate(session.run, target.table)
             ((count,),) = session.run(
                 f"SELECT count(*) FROM {table.sql} AS r WHERE r.{quote(target.partition_by)} IS NULL"
             )
@@ -269,8 +269,8 @@ class DuckDBWarehouse:
         self._door.cancel()
 
     def close(self) -> None:
-        """Nothing is open between calls; ends one that another thread is in."""
-        self.cancel()
+        """Let go of every handle; the warehouse file is open only while a call runs."""
+        self._door.close()
 
     @contextmanager
     def _session(self, what: str, *sides: Rows) -> Iterator[Session]:
@@ -290,7 +290,7 @@ class DuckDBWarehouse:
 def _fingerprints(
     session: Session, pieces: Sequence[Piece], partitions: Sequence[Partition], columns: Sequence[str]
 ) -> dict[str, Fingerprint]:
-    buckets = Buckets(partitions)
+    buckets = Buckets(partitions, pieces)
     found = {
         buckets.key(bucket): Fingerprint(rows, digest, METHOD)
         for bucket, rows, digest in session.run(sql.fingerprints(buckets, pieces, columns))

@@ -18,19 +18,34 @@ _NAMED_AT_MOST = 10
 
 
 @dataclass(frozen=True)
-class Table:
-    """One table or view as the catalog holds it; names in the catalog's own spelling."""
+class Place:
+    """Where a table or view is; names in the catalog's own spelling."""
 
     database: str
     schema: str
     name: str
     is_view: bool
-    columns: tuple[Column, ...]
 
     @property
     def sql(self) -> str:
         """Its name as SQL, with every part."""
         return quote_path(self.database, self.schema, self.name)
+
+    @property
+    def short_sql(self) -> str:
+        """Its name as SQL, as a person writes it in this warehouse."""
+        return quote_path(self.schema, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or view and its columns."""
+
+    place: Place
+    columns: tuple[Column, ...]
 
     def column(self, name: str) -> Column:
         """The column of that name, in any case, as DuckDB itself finds it.
@@ -40,9 +55,7 @@ class Table:
         for column in self.columns:
             if column.name.lower() == name.lower():
                 return column
-        raise SpecError(
-            f"{self.schema}.{self.name} has no column {name!r}; it has {', '.join(c.name for c in self.columns)}."
-        )
+        raise SpecError(f"{self.place} has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
 
     def clock(self, partition_by: str) -> Clock:
         """How the partition column tells time.
@@ -52,34 +65,42 @@ class Table:
         column = self.column(partition_by)
         if column.type not in CLOCKS:
             raise SpecError(
-                f"{self.schema}.{self.name} cannot be partitioned by {column.name}: a column of type {column.type} is "
+                f"{self.place} cannot be partitioned by {column.name}: a column of type {column.type} is "
                 f"not supported yet. Supported: {', '.join(CLOCKS)}."
             )
         return CLOCKS[column.type]
 
 
-def find_table(run: Run, name: str) -> Table:
-    """The table or view of that name (``schema.name``; ``main`` when no schema is given) in the default database.
+def locate(run: Run, name: str) -> Place:
+    """The table or view of that name in the default database: ``schema.name``, in any case.
+
+    Without a schema it is ``main``; with three parts the first is the database. A name with a dot in it is found too.
 
     :raises SpecError: there is none; the message names what exists.
     """
-    ((database,),) = run("SELECT current_database()")
-    *catalog, schema, table = name.split(".") if "." in name else ["main", name]
-    if catalog and catalog != [database]:
-        raise SpecError(f"{name!r} names the database {catalog[0]!r}, but the warehouse's own name is {database!r}.")
-    found = run(
-        "SELECT schema_name, table_name, FALSE FROM duckdb_tables() "
-        f"WHERE database_name = {text_literal(database)} AND NOT internal UNION ALL "
-        "SELECT schema_name, view_name, TRUE FROM duckdb_views() "
-        f"WHERE database_name = {text_literal(database)} AND NOT internal ORDER BY ALL"
-    )
-    for found_schema, found_table, is_view in found:
-        if (found_schema.lower(), found_table.lower()) == (schema.lower(), table.lower()):
-            columns = _columns(run, database, found_schema, found_table)
-            return Table(database, found_schema, found_table, is_view, columns)
-    names = [f"{found_schema}.{found_table}" for found_schema, found_table, _ in found]
-    near = get_close_matches(f"{schema}.{table}", names, n=_NAMED_AT_MOST, cutoff=0.5) or names[:_NAMED_AT_MOST]
+    there = [
+        Place(*found)
+        for found in run(
+            "SELECT database_name, schema_name, table_name, FALSE FROM duckdb_tables() "
+            "WHERE database_name = current_database() AND NOT internal UNION ALL "
+            "SELECT database_name, schema_name, view_name, TRUE FROM duckdb_views() "
+            "WHERE database_name = current_database() AND NOT internal ORDER BY ALL"
+        )
+    ]
+    wanted = name.lower()
+    for place in there:
+        spellings = [str(place), f"{place.database}.{place}", *([place.name] if place.schema == "main" else [])]
+        if wanted in (spelling.lower() for spelling in spellings):
+            return place
+    names = [str(place) for place in there]
+    near = get_close_matches(name, names, n=_NAMED_AT_MOST, cutoff=0.5) or names[:_NAMED_AT_MOST]
     raise SpecError(f"There is no table {name!r}; there is {', '.join(near) or 'none at all'}.")
+
+
+def find_table(run: Run, name: str) -> Table:
+    """The table or view of that name with its columns; see :func:`locate`."""
+    place = locate(run, name)
+    return Table(place, _columns(run, place))
 
 
 def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Target:
@@ -88,7 +109,7 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Targ
     :raises SpecError: as :meth:`Warehouse.describe`.
     """
     table = find_table(run, name)
-    if table.is_view:
+    if table.place.is_view:
         raise SpecError(
             f"{name} is a view: it has no rows of its own to replace. Name the table that it reads, or the one that "
             "a pipeline writes."
@@ -103,21 +124,24 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Targ
     )
 
 
-def comment(run: Run, table: Table) -> str | None:
+def comment(run: Run, place: Place) -> str | None:
     """The table's comment."""
-    ((text,),) = run(
-        f"SELECT comment FROM duckdb_tables() WHERE database_name = {text_literal(table.database)} "
-        f"AND schema_name = {text_literal(table.schema)} AND table_name = {text_literal(table.name)}"
-    )
+    ((text,),) = run(f"SELECT comment FROM duckdb_tables() WHERE {_is(place)}")
     return None if text is None else str(text)
 
 
-def _columns(run: Run, database: str, schema: str, table: str) -> tuple[Column, ...]:
+def _columns(run: Run, place: Place) -> tuple[Column, ...]:
     return tuple(
         Column(name, data_type, nullable=is_nullable, generated=is_generated)
         for name, data_type, is_nullable, is_generated in run(
             "SELECT column_name, data_type, is_nullable, coalesce(is_generated, FALSE) FROM duckdb_columns() "
-            f"WHERE database_name = {text_literal(database)} AND schema_name = {text_literal(schema)} "
-            f"AND table_name = {text_literal(table)} ORDER BY column_index"
+            f"WHERE {_is(place)} ORDER BY column_index"
         )
+    )
+
+
+def _is(place: Place) -> str:
+    return (
+        f"database_name = {text_literal(place.database)} AND schema_name = {text_literal(place.schema)} "
+        f"AND table_name = {text_literal(place.name)}"
     )

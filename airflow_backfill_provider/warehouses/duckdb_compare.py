@@ -17,7 +17,7 @@ def compare_pieces(
 
     Partitions whose counts do not add up, or that have NULL keys, are counted again for their key faults alone.
     """
-    buckets = Buckets(partitions)
+    buckets = Buckets(partitions, [*old, *new])
     counts = [
         {buckets.key(bucket): rows for bucket, rows in session.run(row_counts(buckets, side))} for side in (old, new)
     ]

@@ -48,13 +48,26 @@ class Door:
         self._statement_timeout = statement_timeout
         self._gate = Gate(path, staging_dir, pause=self._pause)
         self._sessions: set[Session] = set()
+        self._idle: list[Session] = []
         self._cancelled_at = float("-inf")
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A session in memory, without the warehouse, that spills into the staging folder."""
-        with self._kept(duckdb.connect(":memory:", config=self._spill | self._config)) as session:
+        """A session in memory, without the warehouse, that spills into the staging folder.
+
+        One that ended well is kept for the next call, because opening DuckDB costs more than most statements.
+        """
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self._opened(duckdb.connect(":memory:", config=self._spill | self._config))
+        try:
             yield session
+            session.detach()
+        except BaseException:
+            self._close(session)
+            raise
+        self._idle.append(session)
 
     @contextmanager
     def reading(self, session: Session) -> Iterator[str]:
@@ -76,7 +89,9 @@ class Door:
 
         def connect(held: ExitStack) -> Session:
             self._refuse_missing()
-            return held.enter_context(self._kept(duckdb.connect(str(self.path), config=self._config)))
+            session = self._opened(duckdb.connect(str(self.path), config=self._config))
+            held.callback(self._close, session)
+            return session
 
         with self._inside(self._gate.exclusive, connect) as session:
             yield session
@@ -87,15 +102,19 @@ class Door:
         for session in tuple(self._sessions):
             session.interrupt()
 
-    @contextmanager
-    def _kept(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Session]:
+    def close(self) -> None:
+        """Let go of every connection that is not in use."""
+        while self._idle:
+            self._close(self._idle.pop())
+
+    def _opened(self, connection: duckdb.DuckDBPyConnection) -> Session:
         session = Session(connection, self._statement_timeout)
         self._sessions.add(session)
-        try:
-            yield session
-        finally:
-            self._sessions.discard(session)
-            session.close()
+        return session
+
+    def _close(self, session: Session) -> None:
+        self._sessions.discard(session)
+        session.close()
 
     @contextmanager
     def _inside(

@@ -16,7 +16,7 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     Target,
 )
-from airflow_backfill_provider.warehouses.duckdb_catalog import Run, comment, find_table
+from airflow_backfill_provider.warehouses.duckdb_catalog import Run, comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb_session import Session
 from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Buckets, Piece, fingerprints
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
@@ -75,9 +75,9 @@ class Replacement:
         self._publication = publication
         self._landing = landing
         self._method = method
-        self._table = find_table(session.run, target.table)
-        self._published = Piece(self._table.sql, target.partition_by, target.clock, publication.partitions)
-        self._buckets = Buckets(publication.partitions)
+        self._table = locate(session.run, target.table)
+        self._published = Piece.of(target, self._table.sql, publication.partitions)
+        self._buckets = Buckets(publication.partitions, [self._published])
 
     def run(self) -> Receipt:
         """Replace the range and write the receipt, all in one commit or not at all."""
@@ -209,7 +209,7 @@ def read_receipts(run: Run, target: Target) -> tuple[Receipt, ...]:
 
     :raises SpecError: there is no such table.
     """
-    table = find_table(run, target.table)
+    table = locate(run, target.table)
     ((tables,),) = run(
         f"SELECT count(*) FROM duckdb_tables() WHERE database_name = {text_literal(table.database)} "
         f"AND schema_name = {text_literal(RECEIPTS[0])} AND table_name = {text_literal(RECEIPTS[1])}"

@@ -7,10 +7,10 @@ from typing import assert_never
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Backup, Published, Rows, Source, Staged, Target
-from airflow_backfill_provider.warehouses.duckdb_catalog import find_table
+from airflow_backfill_provider.warehouses.duckdb_catalog import find_table, locate
 from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import Piece
+from airflow_backfill_provider.warehouses.duckdb_sql import NANOSECONDS, Piece
 from airflow_backfill_provider.warehouses.duckdb_stage import COVERS, ROWS
 from airflow_backfill_provider.windows import Partition
 
@@ -30,19 +30,20 @@ def pieces(
     """
     match rows:
         case Published():
-            table = find_table(session.run, target.table)
-            return (Piece(table.sql, target.partition_by, target.clock, tuple(partitions)),)
+            published = locate(session.run, target.table)
+            return (Piece.of(target, published.sql, partitions),)
         case Source(name, partition_by):
             table = find_table(session.run, name)
-            column = table.column(partition_by).name
-            return (Piece(table.sql, column, table.clock(column), tuple(partitions)),)
+            column = table.column(partition_by)
+            nanoseconds = column.type == NANOSECONDS
+            return (Piece(table.place.sql, column.name, table.clock(column.name), tuple(partitions), nanoseconds),)
         case Staged():
             return _staged(session, files, target, rows, partitions)
         case Backup(location):
             database = session.attach(files.existing(location))
             covered = {key for (key,) in session.run(f"SELECT partition_key FROM {database}.{COVERS}")}
             _refuse_absent([partition.key for partition in partitions if partition.key not in covered], location)
-            return (Piece(f"{database}.{ROWS}", target.partition_by, target.clock, tuple(partitions)),)
+            return (Piece.of(target, f"{database}.{ROWS}", partitions),)
         case _:
             assert_never(rows)
 
@@ -56,7 +57,7 @@ def _staged(
     for partition in partitions:
         by_location.setdefault(locations[partition], []).append(partition)
     return tuple(
-        Piece(f"{session.attach(files.existing(location))}.{ROWS}", target.partition_by, target.clock, tuple(own))
+        Piece.of(target, f"{session.attach(files.existing(location))}.{ROWS}", own)
         for location, own in by_location.items()
     )
 

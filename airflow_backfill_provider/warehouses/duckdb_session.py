@@ -68,10 +68,18 @@ class Session:
             self._connection.execute(f"DETACH {alias}")
             del self._files[alias]
 
-    def is_one_select(self, sql: str) -> bool:
-        """Whether the engine's own parser finds exactly one statement, a SELECT, in the text."""
+    def one_select(self, sql: str) -> str | None:
+        """The text without a semicolon at its end, or None when the engine's parser finds anything but one SELECT."""
         statements = self._connection.extract_statements(sql)
-        return len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            return None
+        text = sql.encode()
+        for offset, kind in reversed(duckdb.tokenize(sql)):
+            if text[offset : offset + 1] == b";":
+                text = text[:offset]
+            elif kind != duckdb.token_type.comment:
+                break
+        return text.decode()
 
     def second_look(self, sql: str) -> list[tuple[Any, ...]]:
         """What another connection sees at this moment: committed rows only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -14,6 +14,7 @@ from airflow_backfill_provider.windows import Partition, merge
 
 EMPTY_DIGEST = "0"
 """The digest of no rows."""
+NANOSECONDS = "TIMESTAMP_NS"
 _ONE_DAY = timedelta(days=1)
 
 
@@ -25,6 +26,14 @@ class Piece:
     partition_by: str
     clock: Clock
     partitions: tuple[Partition, ...]
+    has_nanoseconds: bool = False
+
+    @classmethod
+    def of(cls, target: Target, table: str, partitions: Sequence[Partition]) -> Piece:
+        """Partitions of a table that has the target's columns."""
+        types = {column.name: column.type for column in target.columns}
+        nanoseconds = types[target.partition_by] == NANOSECONDS
+        return cls(table, target.partition_by, target.clock, tuple(partitions), nanoseconds)
 
     @property
     def predicate(self) -> str:
@@ -36,12 +45,13 @@ class Buckets:
     """Gives each row the number or day of its partition.
 
     Where every partition is one UTC day, that is the partition column itself, which groups fastest; other windows
-    are looked up by an ASOF join on their bounds.
+    are looked up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it
+    makes a date of them.
     """
 
-    def __init__(self, partitions: Sequence[Partition]) -> None:
+    def __init__(self, partitions: Sequence[Partition], pieces: Iterable[Piece]) -> None:
         self._partitions = tuple(sorted(partitions, key=lambda partition: partition.window))
-        self._daily = all(_is_utc_day(partition) for partition in partitions)
+        self._daily = all(map(_is_utc_day, partitions)) and not any(piece.has_nanoseconds for piece in pieces)
         self._keys: dict[Any, str] = (
             {partition.window.start.date(): partition.key for partition in partitions}
             if self._daily

@@ -52,12 +52,12 @@ class DuckDBStage:
         """
         session = self._session
         with translated(f"Staging {partition.key}"):
-            if not session.is_one_select(select):
+            if (text := session.one_select(select)) is None:
                 raise WarehouseError(f"Staging {partition.key} needs one SELECT statement and nothing else.")
             with self._door.reading(session), session.transaction():
                 if partition.key in self._written:
                     session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(partition).predicate}")
-                fingerprint = self._insert(partition, select)
+                fingerprint = self._insert(partition, text)
         self._written.add(partition.key)
         return StagedPartition(partition, self.location, fingerprint)
 
@@ -99,7 +99,7 @@ class DuckDBStage:
         )
 
     def _piece(self, partition: Partition) -> Piece:
-        return Piece(self._rows, self._target.partition_by, self._target.clock, (partition,))
+        return Piece.of(self._target, self._rows, (partition,))
 
 
 def copy_published(session: Session, database: str, target: Target, published: Piece) -> None:

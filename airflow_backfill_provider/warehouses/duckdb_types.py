@@ -18,7 +18,6 @@ _INTEGER_BITS = {
     "HUGEINT": 128,
     "UHUGEINT": 128,
 }
-_WHOLE_DIGITS_OF_DOUBLE = 15
 _TIMESTAMPS = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS")
 """From coarse to fine: each fits in the ones after it."""
 _DECIMAL = re.compile(r"\ADECIMAL\((\d+),\s*(\d+)\)\Z")
@@ -45,7 +44,7 @@ def lossless(source: str, target: str) -> bool:
     if source in _INTEGER_BITS:
         return target in _INTEGER_BITS or _holds_integer(target, _INTEGER_BITS[source])
     if match := _DECIMAL.match(source):
-        return _holds_decimal(target, digits=int(match[1]), scale=int(match[2]))
+        return _holds_decimal(target, scale=int(match[2]))
     if source in _TIMESTAMPS and target in _TIMESTAMPS:
         return _TIMESTAMPS.index(source) < _TIMESTAMPS.index(target)
     return (source, target) == ("FLOAT", "DOUBLE")
@@ -61,9 +60,7 @@ def _holds_integer(target: str, bits: int) -> bool:
             return _DECIMAL.match(target) is not None
 
 
-def _holds_decimal(target: str, *, digits: int, scale: int) -> bool:
+def _holds_decimal(target: str, *, scale: int) -> bool:
     if match := _DECIMAL.match(target):
         return int(match[2]) >= scale
-    if target in _INTEGER_BITS:
-        return scale == 0
-    return target == "DOUBLE" and digits <= _WHOLE_DIGITS_OF_DOUBLE
+    return target in _INTEGER_BITS and scale == 0

@@ -8,12 +8,11 @@ Column names are compared as written, except that staged columns find the target
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from itertools import count
 from threading import RLock
 from typing import Any
@@ -48,11 +47,19 @@ from airflow_backfill_provider.warehouses.base import (
     Target,
 )
 from airflow_backfill_provider.warehouses.memory_measure import diff_rows, measure_rows, metric_query
+from airflow_backfill_provider.warehouses.memory_rows import (
+    METHOD,
+    cut,
+    fingerprint,
+    holds,
+    in_order,
+    instant,
+    land_row,
+)
 from airflow_backfill_provider.warehouses.memory_select import DIALECT, Row, Select, Table
-from airflow_backfill_provider.warehouses.memory_values import Value, land, lossless, parse_type
-from airflow_backfill_provider.windows import Partition, Window, merge
+from airflow_backfill_provider.warehouses.memory_values import lossless, parse_type
+from airflow_backfill_provider.windows import Partition, merge
 
-_METHOD = "memory 1"
 _EXAMPLES = 5
 
 
@@ -98,11 +105,15 @@ class MemoryWarehouse:
     def insert(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; a column left out is NULL.
 
-        :raises ValueError: a value does not fit its column.
+        :raises ValueError: there is no such column, or a value does not fit its column; no row is added.
         """
         with self._lock:
             names = [column.name for column in self._table(name).columns]
-            added = [[row.get(column) for column in names] for row in rows]
+            added = []
+            for row in rows:
+                if surplus := [column for column in row if column not in names]:
+                    raise ValueError(f"{name} has no column {', '.join(surplus)}; it has {', '.join(names)}")
+                added.append([row.get(column) for column in names])
             self.set_rows(name, [*self._table(name).rows, *added])
 
     def set_rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -112,7 +123,7 @@ class MemoryWarehouse:
         """
         with self._lock:
             columns = self._table(name).columns
-            self._tables[name] = Table(columns, tuple(_land_row(columns, row) for row in rows))
+            self._tables[name] = Table(columns, tuple(land_row(columns, row) for row in rows))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Every row of the table."""
@@ -129,7 +140,7 @@ class MemoryWarehouse:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            engine=_METHOD,
+            engine=METHOD,
             mechanisms=frozenset({"replace_partitions"}),
             dialect=DIALECT,
             rows_per_second=50_000,
@@ -162,7 +173,7 @@ class MemoryWarehouse:
 
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         return {
-            key: _fingerprint(_in_order(table, target.column_names))
+            key: fingerprint(in_order(table, target.column_names))
             for key, table in self._split(target, rows, partitions).items()
         }
 
@@ -195,25 +206,25 @@ class MemoryWarehouse:
         names = target.column_names
         return {
             partition.key: diff_rows(
-                target.key, names, *(_in_order(side[partition.key], names) for side in (before, after))
+                target.key, names, *(in_order(side[partition.key], names) for side in (before, after))
             )
             for partition in partitions
         }
 
     def outside_rows(self, target: Target) -> OutsideRows:
-        return OutsideRows(_in_order(self._table(target.table), (target.partition_by,)).count((None,)))
+        return OutsideRows(in_order(self._table(target.table), (target.partition_by,)).count((None,)))
 
     def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
         partitions = [entry.partition for entry in staged.partitions]
         tables = self._split(target, staged, partitions).values()
-        keys = Counter(key for table in tables for key in _in_order(table, target.key) if None not in key)
+        keys = Counter(key for table in tables for key in in_order(table, target.key) if None not in key)
         published = self._table(target.table)
         windows = [partition.window for partition in partitions]
-        moments = _in_order(published, (target.partition_by,))
+        moments = in_order(published, (target.partition_by,))
         kept = {
             key
-            for key, (moment,) in zip(_in_order(published, target.key), moments, strict=True)
-            if not any(_holds(window, moment) for window in windows)
+            for key, (moment,) in zip(in_order(published, target.key), moments, strict=True)
+            if not any(holds(window, moment) for window in windows)
         }
         outside = [key for key in keys if key in kept]
         repeated = [key for key, times in keys.items() if times > 1]
@@ -252,14 +263,14 @@ class MemoryWarehouse:
                     f"What would land is not what was validated (rows expected, found): {changed}.", changed
                 )
             windows = [partition.window for partition in partitions]
-            moments = _in_order(table, (target.partition_by,))
+            moments = in_order(table, (target.partition_by,))
             kept = [
                 row
                 for row, (moment,) in zip(table.rows, moments, strict=True)
-                if not any(_holds(window, moment) for window in windows)
+                if not any(holds(window, moment) for window in windows)
             ]
             names = tuple(column.name for column in table.columns)
-            added = [row for staged in landing.values() for row in _in_order(staged, names)]
+            added = [row for staged in landing.values() for row in in_order(staged, names)]
             earlier = self._receipts.get(target.table, ())
             receipt = Receipt(
                 sequence=len(earlier) + 1,
@@ -323,9 +334,9 @@ class MemoryWarehouse:
         """The rows of each partition, by key and in the given order."""
         match rows:
             case Published():
-                return _cut(self._table(target.table), target.partition_by, partitions)
+                return cut(self._table(target.table), target.partition_by, partitions)
             case Source(table, partition_by):
-                return _cut(self._table(table), partition_by, partitions)
+                return cut(self._table(table), partition_by, partitions)
             case Staged(staged):
                 locations = {entry.partition.key: entry.location for entry in staged}
             case Backup(location):
@@ -358,13 +369,13 @@ class MemoryStage:
             )
         order = [found.index(name) for name in names]
         try:
-            rows = tuple(_land_row(wanted, [row[index] for index in order]) for row in query.run())
+            rows = tuple(land_row(wanted, [row[index] for index in order]) for row in query.run())
         except ValueError as error:
             raise WarehouseError(f"{partition.key} cannot be staged: {error}.") from error
         table = Table(tuple(wanted), rows)
-        moments = [moment for (moment,) in _in_order(table, (self._target.partition_by,))]
+        moments = [moment for (moment,) in in_order(table, (self._target.partition_by,))]
         absent = moments.count(None)
-        strays = [_instant(moment) for moment in moments if moment is not None and not _holds(partition.window, moment)]
+        strays = [instant(moment) for moment in moments if moment is not None and not holds(partition.window, moment)]
         if absent or strays:
             span = f", from {min(strays)} to {max(strays)}" if strays else ""
             raise PartitionOverrun(
@@ -372,55 +383,7 @@ class MemoryStage:
                 f"{partition.window}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
             )
         self._warehouse._keep(self.location, partition.key, table)
-        return StagedPartition(partition, self.location, _fingerprint(_in_order(table, self._target.column_names)))
-
-
-def _land_row(columns: Sequence[Column], values: Sequence[Any]) -> Row:
-    landed = []
-    for column, value in zip(columns, values, strict=True):
-        try:
-            landed.append(land(value, column.type))
-        except ValueError as error:
-            raise ValueError(f"column {column.name!r}: {error}") from error
-        if landed[-1] is None and not column.nullable:
-            raise ValueError(f"column {column.name!r} takes no NULL")
-    return tuple(landed)
-
-
-def _in_order(table: Table, names: Sequence[str]) -> list[Row]:
-    """The named columns of every row."""
-    positions = {column.name: index for index, column in enumerate(table.columns)}
-    if missing := [name for name in names if name not in positions]:
-        raise WarehouseError(f"There is no column {', '.join(missing)}; there are {', '.join(positions)}.")
-    return [tuple(row[positions[name]] for name in names) for row in table.rows]
-
-
-def _cut(table: Table, partition_by: str, partitions: Sequence[Partition]) -> dict[str, Table]:
-    moments = [moment for (moment,) in _in_order(table, (partition_by,))]
-    return {
-        partition.key: Table(
-            table.columns,
-            tuple(row for row, moment in zip(table.rows, moments, strict=True) if _holds(partition.window, moment)),
-        )
-        for partition in partitions
-    }
-
-
-def _instant(value: Value) -> datetime:
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    raise WarehouseError(f"{value!r} is neither a date nor a timestamp, so it belongs to no partition.")
-
-
-def _holds(window: Window, value: Value) -> bool:
-    return value is not None and window.start <= _instant(value) < window.end
-
-
-def _fingerprint(rows: Sequence[Row]) -> Fingerprint:
-    digest = hashlib.sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()
-    return Fingerprint(len(rows), digest, _METHOD)
+        return StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
 
 
 def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
@@ -438,7 +401,12 @@ def _refuse_incomplete(publication: Publication) -> None:
         raise PublishRefused(f"The partitions cannot be replaced together: {error}") from error
     sides = {"before": sorted(publication.before), "after": sorted(publication.after)}
     if isinstance(publication.rows, Staged):
-        sides["staged"] = sorted(entry.partition.key for entry in publication.rows.partitions)
+        staged = sorted(entry.partition for entry in publication.rows.partitions)
+        sides["staged"] = [partition.key for partition in staged]
+        if sides["staged"] == keys and staged != sorted(publication.partitions):
+            raise PublishRefused(
+                "A partition was staged for another window than the one it would replace. Stage again."
+            )
     for side, given in sides.items():
         if given != keys:
             raise PublishRefused(f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}.")

@@ -57,7 +57,7 @@ def cast(value: Value, type_: str) -> Value:
     if family == "DOUBLE":
         return value if isinstance(value, float) else float(number)
     rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    limit = Decimal(10) ** (precision - scale) if family == "DECIMAL" else Decimal(2) ** (_BITS[family] - 1)
+    limit = 10 ** (precision - scale) if family == "DECIMAL" else 2 ** (_BITS[family] - 1)
     if not -limit <= rounded < limit or (family == "DECIMAL" and rounded == -limit):
         raise ValueError(f"{value!r} is out of range for {type_}")
     return rounded if family == "DECIMAL" else int(rounded)
@@ -110,9 +110,9 @@ def _moment(value: Value, type_: str) -> datetime:
 
 def _number(value: Value, type_: str) -> Decimal:
     try:
-        if isinstance(value, float):
-            return Decimal(f"{value:.{_FLOAT_DIGITS}g}")  # binary noise, such as 0.1 + 0.2, is not a digit
-        number = Decimal(value) if isinstance(value, int | Decimal) else Decimal(str(value))
+        # Binary noise, such as the last digits of 0.1 + 0.2, is no digit of the number.
+        text = f"{value:.{_FLOAT_DIGITS}g}" if isinstance(value, float) else str(value)
+        number = Decimal(int(value)) if isinstance(value, bool) else Decimal(text)
     except (InvalidOperation, ValueError) as error:
         raise ValueError(f"{value!r} is not a {type_}") from error
     if not number.is_finite():

@@ -25,6 +25,7 @@ def airflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAi
         env={
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
+            "AIRFLOW__SAFE_BACKFILL__POOL_PATIENCE": "10",
             # A scheduler without a heartbeat for this long is dead, and its running tasks are scheduled again.
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",

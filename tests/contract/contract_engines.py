@@ -80,7 +80,7 @@ class Memory:
                 }
                 self.warehouse.create_table(_name(tree.this.this), columns)
             case exp.Drop(kind="TABLE"):
-                del self.warehouse._tables[_name(tree.this)]
+                del self.warehouse._tables[_name(tree.find(exp.Table))]
             case exp.Insert(expression=exp.Values() as values):
                 names = self._names(tree.this)
                 picks = (

@@ -46,7 +46,7 @@ def test_describing_writes_nothing(orders: World) -> None:
     assert orders.warehouse.storage() == ()
 
 
-@pytest.mark.parametrize("table", ["analytics.nope", "nowhere.orders", "analytics.orders; DROP TABLE analytics.orders"])
+@pytest.mark.parametrize("table", ["analytics.nope", "nowhere.orders", "analytics.orders; DROP TABLE orders"])
 def test_a_missing_table_is_refused_naming_what_exists(orders: World, table: str) -> None:
     with pytest.raises(SpecError) as refused:
         orders.warehouse.describe(table, "order_date", ["order_id"])
@@ -74,10 +74,10 @@ def test_a_partition_column_that_tells_no_time_is_refused(orders: World, column:
 def test_a_timestamp_with_a_zone_has_no_clock_yet(orders: World) -> None:
     if "zoned" in orders.engine.lacks:
         pytest.skip("the engine has no such type")
-    orders.engine.execute("CREATE TABLE analytics.zoned (id BIGINT, at TIMESTAMP WITH TIME ZONE)")
+    orders.engine.execute("CREATE TABLE analytics.zoned (id BIGINT, zoned_at TIMESTAMP WITH TIME ZONE)")
 
-    with pytest.raises(SpecError, match="at"):
-        orders.warehouse.describe("analytics.zoned", "at", ["id"])
+    with pytest.raises(SpecError, match="zoned_at"):
+        orders.warehouse.describe("analytics.zoned", "zoned_at", ["id"])
 
 
 def test_a_view_is_refused(orders: World) -> None:
@@ -164,7 +164,6 @@ def test_a_type_that_keeps_every_value_is_lossless(
         ("BIGINT", "DOUBLE"),  # 2**53 + 1 has no double
         ("DECIMAL(12,4)", "DECIMAL(12,2)"),
         ("DECIMAL(12,2)", "BIGINT"),
-        ("DECIMAL(12,2)", "DOUBLE"),
         ("TIMESTAMP", "DATE"),
         ("VARCHAR", "BIGINT"),
         ("VARCHAR", "DATE"),

@@ -222,12 +222,33 @@ def test_what_does_not_cover_the_range_exactly_is_refused(world: World, spoil: C
     _refuses(world, spoil(world.publication(world.stage_corrected(*RANGE), RANGE)))
 
 
-def test_a_staged_partition_that_claims_another_window_is_refused(world: World) -> None:
+def test_a_partition_staged_for_another_window_is_refused(world: World) -> None:
     """The window decides what is deleted; a wider one under the same key would take the neighbour with it."""
     staged = world.stage_corrected("2024-01-02")
     wide = Partition("2024-01-02", Window(day("2024-01-02").window.start, day("2024-01-03").window.end))
+    before = world.warehouse.fingerprint(world.target, Published(), [wide])
 
-    _refuses(world, replace(world.publication(staged, ["2024-01-02"]), partitions=(wide,)))
+    _refuses(world, world.publication(staged, ["2024-01-02"], partitions=(wide,), before=before))
+
+
+def test_two_names_for_one_window_are_refused_because_its_rows_would_land_twice(world: World) -> None:
+    window = day("2024-01-02").window
+    partitions = (Partition("one", window), Partition("other", window))
+    entries = []
+    for partition in partitions:
+        with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+            entries.append(writer.write(partition, world.select("2024-01-02")))
+    before = world.warehouse.fingerprint(world.target, Published(), partitions[:1])
+
+    _refuses(
+        world,
+        world.publication(
+            Staged(tuple(entries)),
+            ["2024-01-02"],
+            partitions=partitions,
+            before={"one": before["one"], "other": before["one"]},
+        ),
+    )
 
 
 def test_publishing_the_same_again_is_refused_because_the_range_moved(world: World) -> None:
@@ -332,12 +353,12 @@ def test_the_keys_of_the_old_rows_can_be_written_again_at_once(engine: Engine, o
 
 
 def test_odd_names_are_published_and_touch_nothing_else(engine: Engine, orders: World) -> None:
-    name = 'analytics."Odd ""t""; DROP TABLE analytics.orders; --"'
+    name = 'analytics."Odd ""t""; DROP TABLE orders; --"'
     engine.execute(
         f'CREATE TABLE {name} ("Key" BIGINT, "group" TIMESTAMP, "a\'b"";--" VARCHAR, "ORDER" BIGINT)',
         f"INSERT INTO {name} VALUES (1, TIMESTAMP '2024-01-02 10:00:00', 'x', 2)",
     )
-    target = orders.warehouse.describe('analytics.Odd "t"; DROP TABLE analytics.orders; --', "group", ["Key"])
+    target = orders.warehouse.describe('analytics.Odd "t"; DROP TABLE orders; --', "group", ["Key"])
     contents = orders.contents()
     before = orders.warehouse.fingerprint(target, Published(), days("2024-01-02"))
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:

@@ -8,7 +8,7 @@ from contract_world import COLUMNS, EMPTY_DAY, World, day, only, row_sql, rows_s
 
 from airflow_backfill_provider.errors import BackfillError, PartitionOverrun, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Published, Staged, StagedPartition
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Staged, StagedPartition
 
 DAY = "2024-01-02"
 ROW = (20, DAY, "x", "1.00", "n", "2024-01-02 10:00:00")
@@ -18,6 +18,16 @@ def _staged_rows(world: World, staged: Staged) -> list[int]:
     partitions = [entry.partition for entry in staged.partitions]
     measured = world.warehouse.measure(world.target, staged, partitions, [ROWS])
     return [values[ROWS] for values in measured.values()]
+
+
+def _kept_rows(world: World, location: str) -> int:
+    """How many rows of the day this attempt holds, written or not; a stage that knows of none may say so."""
+    claimed = StagedPartition(day(DAY), location, Fingerprint(0, "", ""))
+    try:
+        (rows,) = _staged_rows(world, Staged((claimed,)))
+    except WarehouseError:
+        return 0
+    return rows
 
 
 def test_a_stage_keeps_what_the_select_returned(world: World) -> None:
@@ -81,6 +91,7 @@ def test_a_row_outside_the_partition_is_refused_with_counts_and_nothing_is_kept(
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(PartitionOverrun, match=rf"{DAY}(?s:.)*\b1\b"):
             writer.write(day(DAY), rows_sql(rows))
+        assert _kept_rows(world, writer.location) == 0
         staged = writer.write(day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
@@ -90,6 +101,7 @@ def test_a_row_without_a_partition_value_is_refused_and_nothing_is_kept(world: W
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(PartitionOverrun, match=DAY):
             writer.write(day(DAY), rows_sql([ROW, (21, None, "x", "1.00", "n", None)]))
+        assert _kept_rows(world, writer.location) == 0
         staged = writer.write(day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
@@ -126,6 +138,7 @@ def test_a_failed_statement_keeps_nothing_and_leaves_the_writer_usable(world: Wo
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(WarehouseError):
             writer.write(day(DAY), select)
+        assert _kept_rows(world, writer.location) == 0
         staged = writer.write(day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
@@ -226,12 +239,12 @@ def test_values_are_values_and_never_sql(orders: World) -> None:
 
 
 def test_odd_names_of_tables_and_columns_are_staged_and_compared(engine: Engine, orders: World) -> None:
-    name = 'analytics."odd ""t""; DROP TABLE analytics.orders; --"'
+    name = 'analytics."odd ""t""; DROP TABLE orders; --"'
     engine.execute(
         f'CREATE TABLE {name} ("Key" BIGINT, "group" DATE, "a\'b"";--" VARCHAR, "ORDER" BIGINT)',
         f"INSERT INTO {name} VALUES (1, DATE '{DAY}', 'x', 2)",
     )
-    target = orders.warehouse.describe('analytics.odd "t"; DROP TABLE analytics.orders; --', "group", ["Key"])
+    target = orders.warehouse.describe('analytics.odd "t"; DROP TABLE orders; --', "group", ["Key"])
 
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
         staged = writer.write(day(DAY), f"SELECT * FROM {name}")

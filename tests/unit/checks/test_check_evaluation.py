@@ -266,6 +266,8 @@ def test_decimal_sums_are_compared_to_the_last_of_38_digits() -> None:
     off = Decimal("12345678901234567890123456789012345.679")
     assert compare_sum(old, off, max_abs_change=0).verdict is Verdict.FAIL
     assert compare_sum(old, off, max_abs_change=0).actual.startswith(f"{off}, from {old}: +0.001")
+    assert compare_sum(Decimal(0), old, max_abs_change=str(old)).verdict is Verdict.PASS
+    assert compare_sum(Decimal("-0.001"), old, max_abs_change=str(old)).verdict is Verdict.FAIL
 
 
 def test_float_sums_are_compared_within_rounding_and_say_so() -> None:

@@ -9,15 +9,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, NullPool, create_engine, text
 
 from airflow_backfill_provider.ledger.store import Ledger
-
-_NUMBERS = count(1)
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +51,11 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     server: URL = request.getfixturevalue("postgresql_server")
-    database = f"ledger{next(_NUMBERS)}"
-    engine = create_engine(server, poolclass=NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {database}"))
-    return server.set(database=database).render_as_string(hide_password=False)
+    engine = create_engine(server, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    return server.render_as_string(hide_password=False)
 
 
 @pytest.fixture

@@ -44,7 +44,10 @@ def stored_plan(text: str = "v1") -> StoredPlan:
 
 
 def new_backfill(
-    backfill_id: str = "bf1", partitions: Sequence[Partition] | None = None, **changes: Any
+    backfill_id: str = "bf1",
+    partitions: Sequence[Partition] | None = None,
+    windows: Sequence[Window] | None = None,
+    **changes: Any,
 ) -> NewBackfill:
     chosen = days(1, 3) if partitions is None else partitions
     new = NewBackfill(
@@ -58,7 +61,7 @@ def new_backfill(
         reason="cancelled flights looked punctual",
         requested_by="ana",
         partitions=chosen,
-        windows=merge(chosen),
+        windows=merge(chosen) if windows is None else windows,
         plan=stored_plan(),
     )
     return replace(new, **changes)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from time import process_time
 
 import pytest
 from ledger_world import (
@@ -67,16 +68,16 @@ def test_a_backfill_is_opened_once(ledger: Ledger):
     ("partitions", "windows", "why"),
     [
         ((), (window(1, 3),), "has no partition"),
-        ((*days(1, 2), *days(2, 3)), (window(1, 3),), "'2013-02-02' more than once"),
-        (days(1, 3), (window(1, 2),), "'2013-02-03', which no window to claim covers"),
-        (days(1, 3), (), "'2013-02-01', which no window to claim covers"),
+        ((*days(1, 2), *days(2, 3)), (window(1, 3),), "'2013-02-02' 2 times"),
+        (days(1, 3), (window(1, 2),), r"2013-02-03.*, which no window to claim covers"),
+        (days(1, 3), (), r"2013-02-01.*, which no window to claim covers"),
     ],
 )
 def test_a_backfill_whose_partitions_are_none_repeated_or_unclaimed_is_not_opened(
     ledger: Ledger, partitions, windows, why: str
 ):
     with pytest.raises(LedgerError, match=why):
-        ledger.open_backfill(new_backfill("bf1", days(1, 1), partitions=partitions, windows=windows), by="ana")
+        ledger.open_backfill(new_backfill("bf1", partitions, windows=windows), by="ana")
     assert ledger.find_backfill("bf1") is None
 
 
@@ -243,24 +244,25 @@ def test_events_come_in_order_and_carry_who_and_what(ledger: Ledger):
 
 def test_3182_partitions_are_opened_and_moved_in_bulk(ledger: Ledger):
     partitions = days(1, 3182)
-    began = datetime.now(UTC)
-    ledger.open_backfill(new_backfill("big", partitions, windows=merge(partitions)), by="ana")
+    began = process_time()
+    ledger.open_backfill(new_backfill("big", partitions), by="ana")
     keys = [partition.key for partition in partitions]
     ledger.move_partitions("big", keys, P.SKIPPED, by="w", reason="all of them")
     assert ledger.counts("big") == {P.SKIPPED: 3182}
     assert len(ledger.partitions("big", keys)) == 3182
-    assert datetime.now(UTC) - began < timedelta(seconds=5)
+    assert process_time() - began < 3, "seconds"
     [_, event] = ledger.events("big")
     assert event.detail["keys"] == keys
 
 
 def test_a_scattered_range_of_many_windows_is_claimed_and_checked_quickly(ledger: Ledger):
-    every_other = days(1, 6000)[::2]
-    began = datetime.now(UTC)
+    every_day = days(1, 6000)
+    every_other, the_others = every_day[::2], every_day[1::2]
+    began = process_time()
     ledger.open_backfill(new_backfill("odd", every_other), by="ana")
-    ledger.open_backfill(new_backfill("even", days(1, 6000)[1::2]), by="ana")
+    ledger.open_backfill(new_backfill("even", the_others), by="ana")
     with pytest.raises(RangeLocked):
         ledger.open_backfill(new_backfill("more", days(6000, 6000)), by="ana")
     assert ledger.holds_range("odd", merge(every_other))
     assert ledger.lock_owner(TARGET, [window(5999, 5999)]) == "odd"
-    assert datetime.now(UTC) - began < timedelta(seconds=5)
+    assert process_time() - began < 3, "seconds"

@@ -62,15 +62,15 @@ def fill(engine: Engine) -> None:
     rows += ["(9001, DATE '2024-02-29', 1, 'before')", "(9002, DATE '2024-03-11', 2, 'after')"]
     rows += ["(9003, CAST(NULL AS DATE), 3, 'nowhere')"]
     kinds = engine.types
-    for schema in ("analytics", "raw"):
-        engine.execute(f"CREATE SCHEMA {schema}")
-    common = (
-        f"order_id {kinds['integer']}, order_date {kinds['date']}, amount {kinds['integer']}, note {kinds['text']}"
+    common = f"order_id {kinds['integer']}, order_date {kinds['date']}, amount {kinds['integer']}, note {kinds['text']}"
+    engine.execute(
+        "CREATE SCHEMA IF NOT EXISTS analytics",
+        "CREATE SCHEMA IF NOT EXISTS raw",
+        f"CREATE TABLE analytics.orders ({common})",
+        f"CREATE TABLE raw.orders ({common}, refunded {kinds['flag']})",
+        f"INSERT INTO analytics.orders VALUES {', '.join(rows)}",
+        f"INSERT INTO raw.orders VALUES {', '.join(raw)}",
     )
-    engine.execute(f"CREATE TABLE analytics.orders ({common})")
-    engine.execute(f"CREATE TABLE raw.orders ({common}, refunded {kinds['flag']})")
-    engine.execute(f"INSERT INTO analytics.orders VALUES {', '.join(rows)}")
-    engine.execute(f"INSERT INTO raw.orders VALUES {', '.join(raw)}")
 
 
 @dataclass

@@ -189,3 +189,16 @@ def test_a_spec_is_prepared_for_one_partition() -> None:
     )
     day = parse_key("2013-02-05", Grain.DAY)
     assert prepare(spec, day, "duckdb") == "SELECT id FROM t WHERE day = '2013-02-05'"
+
+
+def test_statements_that_differ_in_literals_only_are_cut_alike_and_others_are_parsed_anew() -> None:
+    insert = "INSERT INTO analytics.fct (b) SELECT x + {} FROM t WHERE d = '{}'"
+    for number, text in ((1, "2013-02-05"), (20_000, "2013-02-06, and longer"), (3, "it''s; DELETE FROM t")):
+        query = f"SELECT x + {number} FROM t WHERE d = '{text}'"
+        assert select(insert.format(number, text)) == f"SELECT * FROM (\n{query}\n) AS _rows(b)"
+    with pytest.raises(TransformRefused, match=r"spec's target is analytics\.other"):
+        select(insert.format(1, "a"), "analytics.other")
+    with pytest.raises(TransformRefused, match="names 2 columns"):
+        select(insert.format(1, "a").replace("(b)", "(b, c)"))
+    with pytest.raises(TransformRefused, match="2 statements"):
+        select(insert.format(1, "a'; DELETE FROM t WHERE d = 'b"))

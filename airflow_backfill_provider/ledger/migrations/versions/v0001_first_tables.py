@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("backup_location", sa.Text()),
-        sa.Column("backup_fingerprints", sa.JSON()),
+        sa.Column("backup_fingerprints", sa.Text()),
         sa.PrimaryKeyConstraint("backfill_id", name="pk_safe_backfill_backfill"),
     )
     op.create_index("ix_safe_backfill_backfill_created_at", "safe_backfill_backfill", ["created_at"])
@@ -43,7 +43,7 @@ def upgrade() -> None:
         sa.Column("plan_hash", sa.Text(), nullable=False),
         sa.Column("intent_hash", sa.Text(), nullable=False),
         sa.Column("spec_hash", sa.Text(), nullable=False),
-        sa.Column("document", sa.JSON(), nullable=False),
+        sa.Column("document", sa.Text(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("backfill_id", "revision", name="pk_safe_backfill_plan"),
         sa.ForeignKeyConstraint(
@@ -64,7 +64,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text()),
         sa.Column("method", sa.Text()),
         sa.Column("staged_intent", sa.Text()),
-        sa.Column("seconds", sa.Float()),
+        sa.Column("seconds", sa.Double()),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("backfill_id", "key", name="pk_safe_backfill_partition"),
@@ -78,7 +78,7 @@ def upgrade() -> None:
         sa.Column("backfill_id", sa.Text(), nullable=False),
         sa.Column("key", sa.Text()),
         sa.Column("revision", sa.Integer(), nullable=False),
-        sa.Column("body", sa.JSON(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
         sa.Column("recorded_by", sa.Text(), nullable=False),
         sa.Column("recorded_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("superseded_at", sa.DateTime(timezone=True)),
@@ -100,7 +100,7 @@ def upgrade() -> None:
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
-        sa.Column("detail", sa.JSON(), nullable=False),
+        sa.Column("detail", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sequence", name="pk_safe_backfill_event"),
         sa.ForeignKeyConstraint(
             ["backfill_id"], ["safe_backfill_backfill.backfill_id"], name="fk_safe_backfill_event_backfill_id"
