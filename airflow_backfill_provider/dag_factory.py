@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Param, TaskGroup, task_group
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.malformed_spec import MalformedSpec
+from airflow_backfill_provider.operators.announce import AnnouncePublishOperator
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
 from airflow_backfill_provider.operators.pool import PoolProbeOperator
 from airflow_backfill_provider.operators.report import ReportOperator
@@ -73,8 +74,9 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         report = ReportOperator(task_id="report", spec=spec, trigger_rule="all_done")
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
-        scope >> mapped_group >> judged >> published >> report
-        probe >> report
+        announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output)
+        scope >> mapped_group >> judged >> published >> announced >> report
+        [probe, published] >> report
     return dag
 
 

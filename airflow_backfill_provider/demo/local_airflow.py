@@ -198,7 +198,7 @@ class LocalAirflow:
             processes[name] = _Started(child.pid, psutil.Process(child.pid).create_time())
             self._record(processes)
 
-    def wait_healthy(self, timeout: float = 120) -> None:
+    def wait_healthy(self, timeout: float = 240) -> None:
         """Wait until the web server answers, tasks included, and every started process reports itself healthy.
 
         :raises AirflowDied: one of them ended.
@@ -305,7 +305,7 @@ class LocalAirflow:
 
 
 @contextmanager
-def running(airflow: LocalAirflow, *, timeout: float = 120) -> Iterator[LocalAirflow]:
+def running(airflow: LocalAirflow, *, timeout: float = 240) -> Iterator[LocalAirflow]:
     """Start everything, wait until it is healthy, and end it all on the way out, whatever happened."""
     try:
         airflow.start()

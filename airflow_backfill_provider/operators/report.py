@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -32,12 +30,19 @@ class ReportOperator(BackfillOperator):
             self.log.info("%s", "\n".join(lines))
             if not summary.reached(mode):
                 raise AirflowFailException("The backfill did not reach its goal.\n" + "\n".join(lines))
+            if broken := [task for task, state in _states(context).items() if "failed" in state]:
+                raise AirflowFailException(f"The backfill is done, but {', '.join(broken)} failed; clear it.")
             return lines
 
     def _without_backfill(self, context: Context) -> list[str]:
         """A preview, or an empty range, leaves nothing in the ledger; a scope that failed does neither."""
-        run = context["dag_run"]
-        states: dict[str, Any] = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])
-        if "success" in str(states.get(run.run_id, {}).get("scope_partitions")):
+        if _states(context).get("scope_partitions") == "success":
             raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
         raise AirflowFailException("No plan was made; see scope_partitions.")
+
+
+def _states(context: Context) -> dict[str, str]:
+    """The state of every task of this run, by task id (mapped ones with their index)."""
+    run = context["dag_run"]
+    states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])
+    return {task: getattr(state, "value", str(state)) for task, state in states.get(run.run_id, {}).items()}

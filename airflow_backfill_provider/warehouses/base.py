@@ -270,9 +270,7 @@ class Warehouse(Protocol):
         """
         ...
 
-    def compare(
-        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
-    ) -> dict[str, RowDiff]:
+    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
         """Match old and new rows by key inside each partition, from one statement."""
         ...
 

@@ -171,6 +171,14 @@ def test_a_revised_plan_sends_back_what_it_changes_and_loses_no_document(ledger:
     assert (event.detail["plan_hash"], event.detail["replaces"]["plan_hash"]) == ("plan-v2", "plan-v1")
 
 
+def test_what_was_found_about_the_whole_range_does_not_outlive_the_plan(ledger: Ledger):
+    open_backfill(ledger)
+    ledger.record_evidence("bf1", None, [{"check": "row_count"}], by="w")
+    ledger.record_evidence("bf1", KEYS[0], [{"check": "row_count"}], by="w")
+    ledger.revise_plan("bf1", stored_plan("v2"), restage=[], revalidate=[], by="ana", reason="new facts")
+    assert list(ledger.evidence("bf1")) == [KEYS[0]]
+
+
 def test_a_plan_revision_that_does_not_exist_is_named(ledger: Ledger):
     open_backfill(ledger)
     with pytest.raises(LedgerError, match="no plan revision 7; it has 1 to 1"):

@@ -10,7 +10,7 @@ from airflow_backfill_provider.ledger.range_locks import first_uncovered, union
 from airflow_backfill_provider.ledger.store import Ledger
 
 SPANS = st.lists(
-    st.tuples(st.integers(1, 40), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1])), max_size=8
+    st.tuples(st.integers(1, 9), st.integers(0, 2)).map(lambda span: (span[0], span[0] + span[1])), max_size=8
 )
 
 
@@ -35,12 +35,19 @@ def test_disjoint_ranges_are_owned_side_by_side(ledger: Ledger, first: int, last
     assert ledger.holds_range("b", [window(first, last)])
 
 
-def test_a_gap_in_the_range_is_not_owned(ledger: Ledger):
-    ledger.open_backfill(new_backfill("a", (*days(1, 3), *days(7, 9))), by="ana")
-    open_backfill(ledger, "b", 4, 6)
-    assert ledger.lock_owner(TARGET, [window(4, 4)]) == "b"
-    assert ledger.lock_owner(TARGET, [window(8, 8)]) == "a"
-    assert not ledger.holds_range("a", [window(1, 9)])
+@pytest.mark.parametrize("order", [("outer", "inner"), ("inner", "outer")])
+def test_a_gap_in_the_range_belongs_to_whoever_claims_it(ledger: Ledger, order: tuple[str, str]):
+    partitions = {"outer": (*days(1, 3), *days(7, 9)), "inner": days(4, 6)}
+    for backfill_id in order:
+        ledger.open_backfill(new_backfill(backfill_id, partitions[backfill_id]), by="ana")
+    assert ledger.lock_owner(TARGET, [window(4, 4)]) == "inner"
+    assert ledger.lock_owner(TARGET, [window(8, 8)]) == "outer"
+    assert not ledger.holds_range("outer", [window(1, 9)])
+
+
+def test_windows_claimed_in_pieces_are_owned_as_a_whole(ledger: Ledger):
+    ledger.open_backfill(new_backfill("a", days(1, 6), windows=[window(4, 6), window(1, 3)]), by="ana")
+    assert ledger.holds_range("a", [window(2, 5)])
 
 
 def test_two_tenants_share_a_range_and_no_tenant_means_all_of_them(ledger: Ledger):
