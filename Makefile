@@ -21,7 +21,7 @@ help:
 install: $(INSTALLED)
 
 $(PY):
-	@scripts/make-venv
+	@.ci/make-venv
 
 $(INSTALLED): | $(PY)
 	@echo "Installing into $(VENV) (a few minutes the first time)"
@@ -59,7 +59,7 @@ bench: install
 	$(PY) benchmarks/whole_life.py
 
 constraints: | $(PY)
-	@scripts/make-constraints
+	@.ci/make-constraints
 
 clean:
 	@if [ -x $(PY) ] && [ -e .demo/airflow/processes.json ]; then $(DEMO) down; fi

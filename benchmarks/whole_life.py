@@ -68,6 +68,7 @@ def bare(path: Path, days: int) -> dict[str, Any]:
     where = f"WHERE order_date >= DATE '{FIRST}' AND order_date < DATE '{FIRST + timedelta(days=days)}'"
     started = time.perf_counter()
     with duckdb.connect(str(path)) as connection:
+        connection.execute("SET enable_progress_bar = false")
         connection.execute(f"CREATE TABLE analytics.orders_fixed AS {SELECT} {where}")
         connection.execute("BEGIN")
         connection.execute(f"DELETE FROM analytics.orders {where}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, TargetMoved
+from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, Stopped, TargetMoved
 from airflow_backfill_provider.ledger.records import BackfillRecord, PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
@@ -72,7 +72,7 @@ def publish(work: Work) -> PublishResult:
     work.ledger.move(work.backfill_id, BackfillState.PUBLISHING, by=work.by)
     try:
         _back_up(work, plan)
-        work.stop_or_go()
+        work.check_stop()
         receipt = work.warehouse.replace_partitions(
             plan.target,
             Publication(
@@ -85,7 +85,10 @@ def publish(work: Work) -> PublishResult:
                 after=after,
             ),
         )
-    except PublishRefused as refusal:
+    except Stopped as stop:
+        work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
+        raise
+    except (PublishRefused, LockTimeout) as refusal:
         # The adapter promises that nothing was written, so the backfill may go on from where it was.
         work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=str(refusal))
         raise

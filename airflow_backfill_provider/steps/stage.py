@@ -104,7 +104,7 @@ def _intact(work: Work, plan: Plan, candidates: Sequence[StagedPartition]) -> se
 
 def _stage(work: Work, plan: Plan, partition: Partition, writer: StageWriter) -> int:
     started = time.monotonic()
-    attempt = work.ledger.start_staging(work.backfill_id, partition.key, owner=work.by)
+    attempt = work.ledger.start_staging(work.backfill_id, partition.key, owner=work.by, intent=plan.intent_hash)
     select = prepare(plan.spec, partition, plan.dialect)
     staged = writer.write(partition, select)
     work.ledger.finish_staging(

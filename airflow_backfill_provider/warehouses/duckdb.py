@@ -42,7 +42,7 @@ from airflow_backfill_provider.warehouses.duckdb_errors import translated
 from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb_publish import Replacement, read_receipts, refuse_incomplete
 from airflow_backfill_provider.warehouses.duckdb_rows import needs_warehouse, pieces
-from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb_session import IN_SMALL_COMMITS, WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece
 from airflow_backfill_provider.warehouses.duckdb_types import lossless
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
@@ -218,7 +218,7 @@ class DuckDBWarehouse:
         stage: aside.DuckDBStage | None = None
         try:
             with translated(f"Staging into {location}"), self._door.session() as session:
-                database = session.attach(self._files.path(location), writable=True)
+                database = session.attach(self._files.path(location), options=IN_SMALL_COMMITS)
                 stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
                 stage.create()
                 yield stage
@@ -236,7 +236,7 @@ class DuckDBWarehouse:
         try:
             with self._session("Backing up", Published()) as session:
                 (published,) = self._pieces(session, target, Published(), partitions)
-                database = session.attach(self._files.path(backup.location), writable=True)
+                database = session.attach(self._files.path(backup.location), options=WRITABLE)
                 aside.copy_published(session, database, target, published)
             return backup, self.fingerprint(target, backup, partitions)
         except BaseException:

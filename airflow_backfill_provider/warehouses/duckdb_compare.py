@@ -15,7 +15,10 @@ def compare_pieces(
 ) -> dict[str, RowDiff]:
     """The difference of each partition, by key.
 
-    Partitions whose counts do not add up, or that have NULL keys, are counted again for their key faults alone.
+    The counts prove the keys unique by themselves. A key with x old and y new rows makes x times y pairs, so pairs
+    and rows alone add up to the rows of a side only when every key that both sides have is there once on each; and
+    rows alone have unique keys when they are as many as their distinct keys. Partitions where that fails, as it does
+    with a NULL key, are counted again for their key faults alone.
     """
     buckets = Buckets(partitions, [*old, *new])
     counts = [
@@ -23,14 +26,14 @@ def compare_pieces(
     ]
     diffs = {partition.key: RowDiff(0, 0) for partition in partitions}
     faulty = set()
-    for bucket, removed, added, matched, identical, distinct, null_keys in session.run(
+    for bucket, pairs, with_old, with_new, identical, distinct_old, distinct_new in session.run(
         differences(buckets, target, old, new)
     ):
         key = buckets.key(bucket)
         before, after = (side.get(key, 0) for side in counts)
-        diffs[key] = RowDiff(before, after, identical, matched - identical, added, removed)
-        unique = before == matched + removed and after == matched + added and distinct == removed + added
-        if null_keys or not unique:
+        removed, added = pairs - with_new, pairs - with_old
+        diffs[key] = RowDiff(before, after, identical, pairs - removed - added - identical, added, removed)
+        if (before, after, removed, added) != (with_old, with_new, distinct_old, distinct_new):
             faulty.add(key)
     if faulty:
         faults = [

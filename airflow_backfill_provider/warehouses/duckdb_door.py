@@ -20,7 +20,6 @@ from airflow_backfill_provider.warehouses.sql import quote, text_literal
 Setting = str | int | bool
 _Opened = TypeVar("_Opened")
 
-_DATABASES = "SELECT database_name FROM duckdb_databases() WHERE NOT internal"
 
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 0.01, 0.25
 _CANCELLED_FOR_SECONDS = 1.0
@@ -49,6 +48,7 @@ class Door:
         self._gate = Gate(path, staging_dir, pause=self._pause)
         self._sessions: set[Session] = set()
         self._idle: list[Session] = []
+        self._name: str | None = None
         self._cancelled_at = float("-inf")
 
     @contextmanager
@@ -70,15 +70,15 @@ class Door:
         self._idle.append(session)
 
     @contextmanager
-    def reading(self, session: Session) -> Iterator[str]:
-        """Have the warehouse in the session, as the database that its names mean; yields its name as SQL.
+    def reading(self, session: Session) -> Iterator[None]:
+        """Have the warehouse in the session, as the database that names in SQL mean.
 
         :raises LockTimeout: our own tasks kept the file for too long.
         :raises duckdb.IOException: another process kept it for too long.
         :raises WarehouseError: there is no such file.
         """
-        with self._inside(self._gate.shared, lambda held: self._attach(session, held)) as alias:
-            yield alias
+        with self._inside(self._gate.shared, lambda held: self._attach(session, held)):
+            yield
 
     @contextmanager
     def publishing(self) -> Iterator[Session]:
@@ -137,24 +137,30 @@ class Door:
             self._pause(delay)
             delay = min(2 * delay, _LAST_RETRY_SECONDS)
 
-    def _attach(self, session: Session, held: ExitStack) -> str:
+    def _attach(self, session: Session, held: ExitStack) -> None:
         self._refuse_missing()
         # DuckDB would name it memory, which the session's own database is called.
         name = " AS memory_db" if self.path.stem.lower() == "memory" else ""
         try:
-            before = set(session.run(_DATABASES))
             session.run(f"ATTACH {text_literal(str(self.path))}{name} (READ_ONLY)")
         except duckdb.Error as exc:
             if not open_in_this_process(exc):
                 raise
             shared = duckdb.connect(str(self.path), config=self._config)
             held.enter_context(session.moved_to(shared))
-            ((alias,),) = session.run("SELECT current_database()")
-            return quote(alias)
-        ((alias,),) = set(session.run(_DATABASES)) - before
-        held.callback(_leave, session, quote(alias))
-        session.run(f"USE {quote(alias)}")
-        return quote(alias)
+            return
+        if self._name is None:
+            self._name = self._find_name(session)
+        held.callback(_leave, session, self._name)
+        session.run(f"USE {self._name}")
+
+    def _find_name(self, session: Session) -> str:
+        """What DuckDB calls the database it just attached, as SQL: mostly the file's name without its suffix."""
+        names = {
+            quote(name) for (name,) in session.run("SELECT database_name FROM duckdb_databases() WHERE NOT internal")
+        }
+        (name,) = names - {quote("memory")} - session.attached
+        return name
 
     def _refuse_missing(self) -> None:
         if not self.path.is_file():

@@ -147,25 +147,28 @@ def row_counts(buckets: Buckets, pieces: Sequence[Piece]) -> str:
 
 
 def differences(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:
-    """``b, removed, added, matched, identical, distinct unmatched keys, NULL keys`` of every partition with a row.
+    """``b, pairs, with old, with new, identical, distinct old alone, distinct new alone`` of every partition with a row.
 
-    Rows are matched by bucket and key with ``=``, so a row with a NULL in its key matches nothing. The counts prove
-    the keys unique by themselves: a key with x old and y new rows is matched x times y, so matched plus unmatched
-    adds up to the rows of both sides only when every matched key is there once on each.
+    A *pair* is a row of the full join: old and new row of one key, or a row alone. Rows are joined by bucket and key
+    with ``=``, so a row with a NULL in its key is alone, and it is not among the distinct keys.
     """
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     sides = [buckets.select_all(pieces, [*picks, f"{row_hash(target.column_names)} AS h"]) for pieces in (old, new)]
-    both = [f"coalesce(o.{key}, n.{key})" for key in keys]
-    alone = "o.h IS NULL OR n.h IS NULL"
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     return (
-        f"SELECT coalesce(o.b, n.b) AS b, count(*) FILTER (WHERE n.h IS NULL), count(*) FILTER (WHERE o.h IS NULL), "
-        f"count(*) FILTER (WHERE o.h IS NOT NULL AND n.h IS NOT NULL), count(*) FILTER (WHERE o.h = n.h), "
-        f"count(DISTINCT row(o.h IS NULL, {', '.join(both)})) FILTER (WHERE {alone}), "
-        f"count(*) FILTER (WHERE ({alone}) AND ({' OR '.join(f'{key} IS NULL' for key in both)})) "
+        f"SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
+        f"{_distinct_alone('o', 'n', keys)}, {_distinct_alone('n', 'o', keys)} "
         f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY ALL"
     )
+
+
+def _distinct_alone(side: str, other: str, keys: Sequence[str]) -> str:
+    # CASE makes all other rows NULL, which costs far less than FILTER on the distinct aggregate.
+    names = [f"{side}.{key}" for key in keys]
+    value = names[0] if len(names) == 1 else f"row({', '.join(names)})"
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    return f"count(DISTINCT CASE WHEN {other}.h IS NULL AND {present} THEN {value} END)"
 
 
 def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:

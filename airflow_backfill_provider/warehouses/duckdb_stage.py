@@ -34,7 +34,8 @@ class DuckDBStage:
         self._rows = f"{database}.{ROWS}"
         self._target = target
         self._method = method
-        self._written: set[str] = set()
+        self._tried: set[str] = set()
+        self._kept: set[str] = set()
 
     def create(self) -> None:
         """Make the table that :meth:`write` fills."""
@@ -43,7 +44,7 @@ class DuckDBStage:
     @property
     def is_empty(self) -> bool:
         """Whether no partition was kept."""
-        return not self._written
+        return not self._kept
 
     def write(self, partition: Partition, select: str) -> StagedPartition:
         """Run ``select`` and keep its rows as the partition's; see :class:`StageWriter`.
@@ -55,10 +56,12 @@ class DuckDBStage:
             if (text := session.one_select(select)) is None:
                 raise WarehouseError(f"Staging {partition.key} needs one SELECT statement and nothing else.")
             with self._door.reading(session), session.transaction():
-                if partition.key in self._written:
+                # Also after an error: it may have come when the rows were committed already.
+                if partition.key in self._tried:
                     session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(partition).predicate}")
+                self._tried.add(partition.key)
                 fingerprint = self._insert(partition, text)
-        self._written.add(partition.key)
+        self._kept.add(partition.key)
         return StagedPartition(partition, self.location, fingerprint)
 
     def _insert(self, partition: Partition, select: str) -> Fingerprint:

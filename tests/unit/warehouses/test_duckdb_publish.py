@@ -29,9 +29,6 @@ shop = Shop.open(folder)
 def kill_after(owner, name):
     step = getattr(owner, name)
     setattr(owner, name, lambda *given: (step(*given), die()))
-def kill_after_commit():
-    run = Session.run
-    Session.run = lambda self, sql: (run(self, sql), sql == "COMMIT" and die())[0]
 publication = shop.publication(shop.stage(*RANGE))
 """
 STEPS = ("guard", "refuse_other_columns", "refuse_moved", "delete", "insert", "refuse_changed", "write_receipt")
@@ -70,7 +67,7 @@ def test_killed_after_the_commit_it_leaves_the_new_rows_with_their_receipt(tmp_p
     old, outside, baseline = shop.amounts(), shop.outside(), shop.fingerprint(*RANGE)
 
     killed = run_process(
-        tmp_path, f"{PUBLISH}kill_after_commit()\nshop.warehouse.replace_partitions(shop.target, publication)"
+        tmp_path, f"{PUBLISH}kill_after(Session, 'commit')\nshop.warehouse.replace_partitions(shop.target, publication)"
     )
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr

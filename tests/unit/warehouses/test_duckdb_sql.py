@@ -118,9 +118,7 @@ moments = st.integers(0, 24 * 20).map(lambda hours: datetime(2024, 1, 1, tzinfo=
 def test_windows_of_any_shape_hold_the_rows_that_lie_in_them(
     connection: duckdb.DuckDBPyConnection, rows: list[datetime | None], bounds: list[datetime], left_out: set[int]
 ) -> None:
-    windows = [
-        Window(*pair) for number, pair in enumerate(pairwise(bounds)) if number not in left_out
-    ]
+    windows = [Window(*pair) for number, pair in enumerate(pairwise(bounds)) if number not in left_out]
     partitions = tuple(Partition(f"p{window.start:%d%H}", window) for window in windows)
     if not partitions:
         return

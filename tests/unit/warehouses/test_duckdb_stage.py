@@ -242,7 +242,7 @@ def test_a_partition_that_is_not_in_the_backup_is_an_error_not_an_empty_partitio
 
 
 def test_the_host_s_zone_does_not_change_what_is_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Shop.create(tmp_path)
+    Shop.create(tmp_path)
     select = corrected(day(2)).replace(
         "note FROM", "CAST(CAST(TIMESTAMPTZ '2024-01-02 00:00:00+00' AS DATE) AS VARCHAR) AS note FROM"
     )
