@@ -1,138 +1,155 @@
-"""Who may have the warehouse file open, among our own processes on one host.
-
-DuckDB lets many processes read a file or one process write it, and nobody queues: whoever asks at a lucky moment
-gets in. Left alone, a few readers in a loop keep a writer out for ever. So our readers hold the file for short
-times, step back for a writer of ours that waits, and from time to time all leave it free for a moment, because a
-writer that is not ours only retries.
-"""
+"""Connections to DuckDB: one session runs statements, with our own files attached beside the warehouse."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
-from airflow_backfill_provider.errors import LockTimeout
+import duckdb
 
-BUSY_FOR = timedelta(seconds=2)
-"""How long our readers together may keep the file in use before they leave a gap."""
-GAP = timedelta(milliseconds=100)
-"""How long nobody of ours holds the file then: a writer that retries every 50 ms gets two chances."""
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
-_POLL_SECONDS = 0.005
+WRITABLE = "READ_WRITE"
+IN_SMALL_COMMITS = "READ_WRITE, ROW_GROUP_SIZE 16384"
+"""Options of a file that grows by one partition a commit. A full row group is written to the file itself, compressed,
+before the commit; only what is left over goes through the write-ahead log. DuckDB's own 122,880 rows to a group would
+send whole days through it."""
 
-# POSIX file locks belong to the process: when two DuckDB instances of one process hold a file and one lets go, the
-# lock of both is gone and another process can write under the other's feet. So one at a time within a process.
-_IN_PROCESS: dict[tuple[int, str], threading.Lock] = {}
+# A host's zone must not decide what a cast of TIMESTAMPTZ yields.
+_ZONE = "SET SESSION TimeZone = 'UTC'"
 
 
-class Gate:
-    """An advisory lock on ``warehouse``, kept in ``folder``, for many readers or one writer; prefers the writer.
+class Session:
+    """One connection; the caller's own thread runs it, any thread may :meth:`interrupt` it."""
 
-    A process that is killed lets go of it. ``pause`` sleeps, and may raise to end the waiting.
-    """
+    def __init__(self, connection: duckdb.DuckDBPyConnection, statement_timeout: timedelta | None) -> None:
+        self._connection = connection
+        self._statement_timeout = statement_timeout
+        self._files: dict[str, str] = {}
+        connection.execute(_ZONE)
 
-    def __init__(self, warehouse: Path, folder: Path, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self._warehouse = str(warehouse.resolve())
-        self._folder = folder
-        self._pause = pause
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Execute the statement and return its rows.
 
-    @contextmanager
-    def shared(self, timeout: timedelta) -> Iterator[None]:
-        """Hold the gate as one of many readers, after any writer that waits already.
-
-        :raises LockTimeout: a writer of ours held it, or waited for it, all that time.
+        :raises WarehouseError: it ran longer than the statement timeout, and was ended.
         """
-        deadline = time.monotonic() + timeout.total_seconds()
-        with self._alone_in_process(deadline), ExitStack() as held:
-            self._leave_gap(deadline)
-            while True:
-                with ExitStack() as turn:
-                    turn.enter_context(self._locked("turn", fcntl.LOCK_SH, deadline))
-                    if self._entered(held, "gate", fcntl.LOCK_SH):
-                        break
-                self._wait(deadline)
-            try:
-                yield
-            finally:
-                self._touch("left")
+        with self._limited():
+            return self._connection.execute(sql).fetchall()
 
     @contextmanager
-    def exclusive(self, timeout: timedelta) -> Iterator[None]:
-        """Hold the gate alone; readers that come later wait.
-
-        :raises LockTimeout: readers, or another writer of ours, held it all that time.
-        """
-        deadline = time.monotonic() + timeout.total_seconds()
-        with self._alone_in_process(deadline), self._alone(deadline):
-            yield
-
-    @contextmanager
-    def _alone(self, deadline: float) -> Iterator[None]:
-        with self._locked("turn", fcntl.LOCK_EX, deadline), self._locked("gate", fcntl.LOCK_EX, deadline):
-            yield
-
-    def _leave_gap(self, deadline: float) -> None:
-        """Give everybody else a moment, when our readers have had the file in use for long enough."""
-        if self._age("gap") < BUSY_FOR.total_seconds():
-            return
-        with ExitStack() as stack:
-            if self._age("left") >= GAP.total_seconds() and self._entered(stack, "gate", fcntl.LOCK_EX):
-                self._touch("gap")
-                return
-        with self._alone(deadline):
-            if self._age("gap") >= BUSY_FOR.total_seconds():
-                self._pause(GAP.total_seconds())
-                self._touch("gap")
-
-    @contextmanager
-    def _locked(self, name: str, kind: int, deadline: float) -> Iterator[None]:
-        with ExitStack() as stack:
-            while not self._entered(stack, name, kind):
-                self._wait(deadline)
-            yield
-
-    def _entered(self, stack: ExitStack, name: str, kind: int) -> bool:
-        """Take the lock now or not at all; the stack lets go of it."""
-        descriptor = os.open(self._folder / name, os.O_RDWR | os.O_CREAT, 0o600)
+    def transaction(self, *, read_only: bool = False) -> Iterator[None]:
+        """One transaction: committed at the end, rolled back on any error."""
+        self.run("BEGIN TRANSACTION READ ONLY" if read_only else "BEGIN TRANSACTION")
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        stack.callback(os.close, descriptor)
-        return True
+            yield
+            self.commit()
+        except BaseException:
+            # After a failed COMMIT there is nothing left to roll back; the error that matters is the first one.
+            with suppress(duckdb.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def commit(self) -> None:
+        """Commit, however long it takes: an interrupted one would leave open whether it happened."""
+        self._connection.execute("COMMIT")
+
+    def attach(self, file: Path, *, options: str = "READ_ONLY") -> str:
+        """Attach one of our files under a name that no user's SQL can mean; returns that name as SQL."""
+        alias = quote(f"safe_backfill_{uuid4().hex}")
+        statement = f"ATTACH {text_literal(str(file))} AS {alias} ({options})"
+        self.run(statement)
+        self._files[alias] = statement
+        return alias
+
+    @property
+    def attached(self) -> frozenset[str]:
+        """The names that :meth:`attach` gave, as SQL."""
+        return frozenset(self._files)
+
+    def detach(self) -> None:
+        """Let go of every file that :meth:`attach` attached."""
+        for alias in list(self._files):
+            self._connection.execute(f"DETACH {alias}")
+            del self._files[alias]
+
+    def one_select(self, sql: str) -> str | None:
+        """The text without a semicolon at its end, or None when the engine's parser finds anything but one SELECT."""
+        statements = self._connection.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            return None
+        text = sql.encode()
+        for offset, kind in reversed(duckdb.tokenize(sql)):
+            if text[offset : offset + 1] == b";":
+                text = text[:offset]
+            elif kind != duckdb.token_type.comment:
+                break
+        return text.decode()
+
+    def second_look(self, sql: str) -> list[tuple[Any, ...]]:
+        """What another connection sees at this moment: committed rows only."""
+        with self._connection.cursor() as other:
+            return other.execute(sql).fetchall()
+
+    def interrupt(self) -> None:
+        """End the statement that is running now, if one is."""
+        with suppress(duckdb.Error):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        """Let go of the files and of the connection."""
+        with suppress(duckdb.Error):
+            self.detach()
+        self._connection.close()
 
     @contextmanager
-    def _alone_in_process(self, deadline: float) -> Iterator[None]:
-        lock = _IN_PROCESS.setdefault((os.getpid(), self._warehouse), threading.Lock())
-        while not lock.acquire(blocking=False):
-            self._wait(deadline)
+    def moved_to(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Work on the other connection meanwhile, with the same files attached; closes it."""
+        own, files = self._connection, dict(self._files)
+        self.detach()
+        self._connection = connection
         try:
+            connection.execute(_ZONE)
+            self._attach_again(files)
             yield
         finally:
-            lock.release()
+            self.detach()
+            connection.close()
+            self._connection = own
+            self._attach_again(files)
 
-    def _wait(self, deadline: float) -> None:
-        if time.monotonic() >= deadline:
-            raise LockTimeout(
-                f"The warehouse was in use by other backfill tasks for too long (see {self._folder.name}/gate). "
-                "Nothing was written. Try again, or raise publish.lock_timeout."
-            )
-        self._pause(_POLL_SECONDS)
+    def _attach_again(self, files: dict[str, str]) -> None:
+        for alias, statement in files.items():
+            self._connection.execute(statement)
+            self._files[alias] = statement
 
-    def _age(self, name: str) -> float:
-        """Seconds since the mark was touched; for ever when it never was, or when the clock was set back."""
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        if self._statement_timeout is None:
+            yield
+            return
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            self.interrupt()
+
+        timer = threading.Timer(self._statement_timeout.total_seconds(), expire)
+        timer.daemon = True
+        timer.start()
         try:
-            age = time.time() - (self._folder / name).stat().st_mtime
-        except FileNotFoundError:
-            return float("inf")
-        return age if age > -1 else float("inf")
-
-    def _touch(self, name: str) -> None:
-        (self._folder / name).touch(mode=0o600)
+            yield
+        except duckdb.InterruptException as exc:
+            if not expired.is_set():
+                raise
+            raise WarehouseError(
+                f"A statement ran longer than statement_timeout ({self._statement_timeout}) and was ended; nothing of "
+                "it was kept. Raise compute.statement_timeout, or make the transform cheaper."
+            ) from exc
+        finally:
+            timer.cancel()

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from contract_engines import DuckDB
+from killed_step import kill
 from steps_world import DAYS, World, fill
 
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
-
-SCRIPT = Path(__file__).with_name("killed_step.py")
 
 
 def open_world(folder: Path) -> World:
@@ -40,13 +36,6 @@ def prepared(tmp_path: Path) -> Path:
         World(engine, warehouse, ledger).prepare()
     warehouse.close()
     return folder
-
-
-def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run the step and kill it; whether it ended by itself instead."""
-    done = subprocess.run([sys.executable, str(SCRIPT), str(folder), step, str(survived)], capture_output=True, text=True)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
-    return done.returncode == 0
 
 
 def copies(prepared: Path) -> list[Path]:
