@@ -36,6 +36,8 @@ class BackfillOperator(BaseOperator):
     template_fields: Sequence[str] = ("backfill_id",)
     ui_color = "#e8f0e4"
     heeds_stop_signals = True
+    stop_signal_age = 0.0
+    """Seconds that a stop signal may go unnoticed between two partitions; never before a publish."""
 
     def __init__(self, *, spec: BackfillSpec, backfill_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -60,7 +62,9 @@ class BackfillOperator(BaseOperator):
                     warehouse=warehouse,
                     ledger=ledger,
                     by=f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}",
-                    check_stop=stop_signal(context, self.spec.name) if self.heeds_stop_signals else go_on,
+                    check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
+                    if self.heeds_stop_signals
+                    else go_on,
                     log=logging.getLogger(type(self).__module__),
                 )
             finally:

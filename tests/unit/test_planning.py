@@ -1,0 +1,153 @@
+"""Planning without an engine's help, and with one: 200 real requests, and what a plan says of itself."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_backfill_provider.errors import RequestError, SpecError
+from airflow_backfill_provider.plan import Plan, build_plan, resolve
+from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
+
+REQUESTS = list(csv.DictReader(Path(__file__).with_name("requests.csv").read_text(encoding="utf-8").splitlines()))
+SQL = (
+    "SELECT id, day, amount FROM raw.a "
+    "WHERE day >= DATE '{{ data_interval_start | ds }}' AND day < DATE '{{ data_interval_end | ds }}'"
+)
+NOW = datetime(2024, 6, 1, tzinfo=UTC)
+
+
+def spec(**changes: object) -> BackfillSpec:
+    document: dict[str, object] = {
+        "name": "a",
+        "target": {"table": "analytics.a", "partition_by": "day", "key": ["id"]},
+        "transform": {"sql": SQL},
+        "compute": {"conn_id": "c"},
+    }
+    return BackfillSpec.model_validate(document | changes)
+
+
+@pytest.mark.parametrize("row", REQUESTS, ids=[f"{n}-{row['table']}" for n, row in enumerate(REQUESTS)])
+def test_a_real_request_gives_the_right_days_and_leaves_out_the_day_being_written(row: dict[str, str]) -> None:
+    excluded = [day for day in row["excluded_dates"].replace(";", " ").replace(",", " ").split() if day]
+    filed = date.fromisoformat(row["requested_on"])
+    now = datetime(filed.year, filed.month, filed.day, 12, tzinfo=UTC)
+    first, last = date.fromisoformat(row["start_date"]), date.fromisoformat(row["end_date"])
+    days = [first + timedelta(days=n) for n in range((last - first).days + 1)]
+    inside = [str(day) for day in days if str(day) in excluded]
+    request = Request.from_conf({"start_date": str(first), "end_date": str(last), "exclude": inside})
+
+    partitions, skipped = resolve(spec(), request, now)
+
+    assert [p.key for p in partitions] == [str(day) for day in days if day < filed and str(day) not in excluded]
+    live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
+    assert live == [str(day) for day in days if day >= filed and str(day) not in excluded]
+    assert len(partitions) + len(skipped) == len(days)
+
+
+@pytest.fixture
+def warehouse() -> MemoryWarehouse:
+    made = MemoryWarehouse(
+        {
+            "analytics.a": {"id": "BIGINT", "day": "DATE", "amount": "BIGINT"},
+            "raw.a": {"id": "BIGINT", "day": "DATE", "amount": "BIGINT"},
+        }
+    )
+    made.insert("analytics.a", [{"id": n, "day": date(2024, 3, 1 + n % 3), "amount": n} for n in range(9)])
+    made.insert("analytics.a", [{"id": 99, "day": None, "amount": 1}])
+    return made
+
+
+def plan(warehouse: MemoryWarehouse, of: BackfillSpec | None = None, strict: bool = False, **conf: object) -> Plan:
+    request = Request.from_conf({"start_date": "2024-03-01", "end_date": "2024-03-03"} | conf)
+    return build_plan(of or spec(), request, warehouse, backfill_id="0" * 12, now=NOW, strict=strict)
+
+
+def test_a_plan_reads_back_from_the_ledgers_json_as_it_was(warehouse: MemoryWarehouse) -> None:
+    made = plan(warehouse, reason="why", exclude=["2024-03-02"])
+    again = Plan.from_document(made.document())
+    assert again == made
+    assert (again.plan_hash, again.intent_hash, again.spec_hash) == (made.plan_hash, made.intent_hash, made.spec_hash)
+
+
+def test_the_intent_changes_with_the_sql_and_the_keys_and_with_nothing_else(warehouse: MemoryWarehouse) -> None:
+    intent = plan(warehouse).intent_hash
+    assert plan(warehouse, spec(checks=[{"not_null": {"column": "id"}}])).intent_hash == intent
+    assert plan(warehouse, spec(compute={"conn_id": "d", "max_concurrency": 2})).intent_hash == intent
+    assert plan(warehouse, spec(transform={"sql": SQL + " "})).intent_hash != intent
+    assert plan(warehouse, end_date="2024-03-02").intent_hash != intent
+
+
+def test_the_plan_hash_changes_with_the_published_rows_and_the_checks(warehouse: MemoryWarehouse) -> None:
+    before = plan(warehouse)
+    assert plan(warehouse).plan_hash == before.plan_hash
+    assert plan(warehouse, spec(checks=[{"not_null": {"column": "id"}}])).plan_hash != before.plan_hash
+    warehouse.insert("analytics.a", [{"id": 100, "day": date(2024, 3, 2), "amount": 1}])
+    assert plan(warehouse).plan_hash != before.plan_hash
+    assert plan(warehouse).intent_hash == before.intent_hash
+
+
+def test_a_preview_says_everything_a_reviewer_needs(warehouse: MemoryWarehouse) -> None:
+    text = preview(plan(warehouse, reason="refunds"))
+    for words in (
+        "3 of one day in UTC: 2024-03-01 … 2024-03-03",
+        "[2024-03-01T00:00:00Z, 2024-03-04T00:00:00Z)",
+        "9 published now",
+        "two copies of the range",
+        "rollback__a restores exactly these partitions",
+        "Which range, on what evidence? [written]",
+        "How do we validate? [default]",
+        "1 published rows have no day",
+        "The new rule may be wrong as well",
+        "day >= DATE '2024-03-01' AND day < DATE '2024-03-02'",
+    ):
+        assert words in text, words
+
+
+def test_a_strict_policy_refuses_a_default_answer_and_names_the_questions(warehouse: MemoryWarehouse) -> None:
+    with pytest.raises(SpecError, match="How do we validate"):
+        plan(warehouse, strict=True)
+    full = spec(
+        checks=[{"not_null": {"column": "id"}}],
+        compute={"conn_id": "c", "max_concurrency": 2},
+        rollback={"keep_for": "30d"},
+    )
+    assert plan(warehouse, full, strict=True, reason="refunds").partitions
+
+
+def test_a_check_on_a_column_that_is_not_there_is_refused_naming_what_is(warehouse: MemoryWarehouse) -> None:
+    with pytest.raises(SpecError, match=r"nosuch.*amount, day, id"):
+        plan(warehouse, spec(checks=[{"not_null": {"column": "nosuch"}}]))
+
+
+def test_more_than_five_at_once_is_warned_of(warehouse: MemoryWarehouse) -> None:
+    assert any(
+        "above 5" in line for line in plan(warehouse, spec(compute={"conn_id": "c", "max_concurrency": 6})).warnings
+    )
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [
+        ({"start_date": "2024-03-03", "end_date": "2024-03-01"}, "range is empty"),
+        ({"exclude": ["2024-04-01"]}, "does not hold"),
+        ({"start_date": "2024-03-01T05:00:00+00:00"}, "not the start of a day"),
+    ],
+)
+def test_a_range_that_cannot_be_planned_is_refused(
+    warehouse: MemoryWarehouse, conf: dict[str, object], words: str
+) -> None:
+    with pytest.raises(RequestError, match=words):
+        plan(warehouse, **conf)
+
+
+def test_a_datetime_as_end_is_exclusive_and_a_date_inclusive(warehouse: MemoryWarehouse) -> None:
+    assert len(plan(warehouse, start_date="2024-03-01", end_date="2024-03-03").partitions) == 3
+    until = plan(warehouse, start_date="2024-03-01T00:00:00+00:00", end_date="2024-03-03T00:00:00+00:00")
+    assert len(until.partitions) == 2
