@@ -222,6 +222,7 @@ class DuckDBWarehouse:
                 stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
                 stage.create()
                 yield stage
+                stage.close()
         finally:
             if stage is None or stage.is_empty:
                 self._files.drop(location)

@@ -85,7 +85,8 @@ class Buckets:
 def fingerprints(buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
     """``b, rows, digest`` of every partition that has a row.
 
-    Summing a hash of two columns would miss values swapped between rows; the hash of that hash does not.
+    Where an engine combines the hashes of columns linearly, a sum of them misses values swapped between rows. The
+    hash of that hash is not linear, whatever the version.
     """
     rows = buckets.select_all(pieces, [f"{row_hash(columns)} AS h"])
     return f"SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b"

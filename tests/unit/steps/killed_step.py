@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
+from functools import cache
 from multiprocessing import get_context
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
-from steps_world import World, make_spec
+import pytest
+from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import conclude
@@ -21,12 +25,22 @@ from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 from airflow_backfill_provider.warehouses.duckdb_session import Session
 
+THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["killed_step"])
 
 
+@cache
+def _start_server() -> None:
+    """Start it with this process's import path, which it only takes over after having preloaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+        ensure_running()
+
+
 def kill(folder: Path, step: str, survived: int) -> bool:
     """Run ``stage``, ``publish`` or ``rollback`` and kill it; whether it ended by itself instead."""
+    _start_server()
     process = FORKS.Process(target=_run, args=(folder, step, survived))
     process.start()
     process.join()
@@ -43,7 +57,7 @@ def _run(folder: Path, step: str, survived: int) -> None:
         Ledger._write = _dying(Ledger._write, countdown)  # type: ignore[method-assign]
         match step:
             case "stage":
-                stage_batch(world.work(), world.scope().batches[0].keys)
+                stage_batch(world.work(), world.scope(**THREE_DAYS).batches[0].keys)
             case "publish":
                 world.publish()
                 conclude(world.work())

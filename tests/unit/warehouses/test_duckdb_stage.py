@@ -267,3 +267,16 @@ def test_a_statement_that_runs_too_long_is_ended_and_says_so(shop: Shop) -> None
         with pytest.raises(WarehouseError, match="statement_timeout"):
             stage.write(day(2), slow)
         assert stage.write(day(2), corrected(day(2))).fingerprint.rows == 10
+
+
+def test_short_partitions_take_one_thread_and_leave_the_session_as_it_was(shop: Shop) -> None:
+    warehouse = DuckDBWarehouse(shop.path, config={"threads": 3})
+    threads = "SELECT current_setting('threads')"
+    with warehouse.open_stage(shop.target, "b1", "x") as stage:
+        stage.write(day(2), corrected(day(2)))
+        assert stage._session.run(threads) == [(1,)]
+        stage._fit_threads(seconds=5)
+        assert stage._session.run(threads) == [(3,)]
+        stage.write(day(3), corrected(day(3)))
+
+    assert stage._session.run(threads) == [(3,)]
