@@ -17,7 +17,7 @@ from airflow_backfill_provider.warehouses.duckdb_gate import Gate
 from airflow_backfill_provider.warehouses.duckdb_session import Session
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
-Setting = str | int | bool
+Setting = str | bool | int | float | list[str]
 _Opened = TypeVar("_Opened")
 
 
@@ -42,7 +42,7 @@ class Door:
     ) -> None:
         self.path = path
         self._config = dict(config)
-        self._spill = {"temp_directory": str(staging_dir / "spill")}
+        self._spill: dict[str, Setting] = {"temp_directory": str(staging_dir / "spill")}
         self._lock_timeout = lock_timeout
         self._statement_timeout = statement_timeout
         self._gate = Gate(path, staging_dir, pause=self._pause)
