@@ -30,14 +30,17 @@ def deal(
     partitions_per_task: int | Literal["auto"],
     estimated_seconds: float,
 ) -> tuple[Batch, ...]:
-    """Cut the partitions, in order, into batches of nearly equal size; at most 1,024 of them."""
+    """Cut the partitions, in order, into batches of nearly equal size; at most 1,024 of them.
+
+    Above the cap, ``auto`` makes a multiple of it: a last wave of fewer tasks would leave slots idle.
+    """
     count = len(partitions)
     if not count:
         return ()
     if partitions_per_task == "auto":
-        tasks = max(max_concurrency, ceil(count / 64))
-        longer = ceil(estimated_seconds / SECONDS_PER_TASK)
-        tasks = min(count, max(tasks, min(longer, 4 * max_concurrency)))
+        waves = max(1, ceil(count / (64 * max_concurrency)))
+        longer = ceil(estimated_seconds / (SECONDS_PER_TASK * max_concurrency))
+        tasks = min(count, max_concurrency * max(waves, min(longer, 4)))
     else:
         tasks = ceil(count / partitions_per_task)
     tasks = min(tasks, MOST_TASKS)

@@ -32,6 +32,8 @@ __all__ = ["Outcome", "Verdict", "evaluate_partition"]
 
 Measured = Mapping[Metric, Scalar]
 
+_UNIQUE_KEY = "a key that is unique"
+
 
 class Diff(Protocol):
     """Old against new rows of one partition, matched by key."""
@@ -47,9 +49,13 @@ class Diff(Protocol):
     @property
     def removed(self) -> int: ...
     @property
-    def null_keys(self) -> int: ...
+    def old_null_keys(self) -> int: ...
     @property
-    def duplicate_keys(self) -> int: ...
+    def new_null_keys(self) -> int: ...
+    @property
+    def old_duplicate_keys(self) -> int: ...
+    @property
+    def new_duplicate_keys(self) -> int: ...
 
 
 def evaluate_partition(
@@ -64,13 +70,14 @@ def evaluate_partition(
     """Every outcome of one partition: whether it came out empty, then each check, then each comparison.
 
     ``sql_failures`` maps the name of each ``sql`` check to the rows its query returned, or to the engine's error.
-    When the spec bounds no row diff, keys that are not unique are reported all the same.
+    When the spec lists no row diff, its counts are reported all the same, and keys that are not unique: in the
+    staged rows as a failure, in the published ones as a warning.
     """
     outcomes = [_emptied(spec, key, staged, baseline)]
     outcomes += [_check(check, spec, key, staged, sql_failures) for check in spec.checks]
     outcomes += [_comparison(comparison, key, staged, baseline, source, diff) for comparison in spec.compare]
     if not any(isinstance(comparison, CompareRows) for comparison in spec.compare):
-        outcomes.append(_row_diff(CompareRows(), key, diff))
+        outcomes.append(_row_diff(None, key, diff))
     return outcomes
 
 
@@ -154,12 +161,32 @@ def _comparison(
     return answer.of(holds, expected, str(distance), detail)
 
 
-def _row_diff(comparison: CompareRows, key: str, diff: Diff) -> Outcome:
+def _row_diff(listed: CompareRows | None, key: str, diff: Diff) -> Outcome:
+    """Whether keys allow a row diff, and whether it lies in the bounds; ``None`` when the spec lists none."""
+    comparison = listed or CompareRows()
     answer = _Answer("row_diff", "row_diff", key, comparison.severity)
+    if diff.new_null_keys or diff.new_duplicate_keys:
+        # No severity softens it: these rows are about to be published.
+        return _Answer("row_diff", "row_diff", key, "error").fail(
+            _UNIQUE_KEY,
+            _key_faults("staged", diff.new_null_keys, diff.new_duplicate_keys),
+            "key not unique in the staged rows: mend the SQL, or target.key in the spec",
+        )
+    if diff.old_null_keys or diff.old_duplicate_keys:
+        found = _key_faults("published", diff.old_null_keys, diff.old_duplicate_keys)
+        if listed is None:
+            return _Answer("row_diff", "row_diff", key, "warn").fail(
+                _UNIQUE_KEY,
+                found,
+                "the published rows repeat or lack keys, so rows could not be matched; the staged rows do neither",
+            )
+        return answer.fail(
+            _UNIQUE_KEY,
+            found,
+            "the published rows repeat or lack keys, so rows cannot be matched; to correct exactly that, remove "
+            "row_diff from compare, and bound row_count or sum instead",
+        )
     expected = _expected(comparison)
-    if diff.null_keys or diff.duplicate_keys:
-        found = f"{diff.null_keys} rows with a NULL in the key, {diff.duplicate_keys} duplicates"
-        return answer.fail(expected, found, "key not unique, so rows cannot be matched; mend the rows or target.key")
     counts = {"added": diff.added, "removed": diff.removed, "changed": diff.changed}
     limits = {"added": comparison.max_added, "removed": comparison.max_removed, "changed": comparison.max_changed}
     beyond = [name for name, limit in limits.items() if limit is not None and counts[name] > limit]
@@ -193,6 +220,10 @@ class _Answer:
 
     def error(self, expected: str, actual: str, detail: str) -> Outcome:
         return self._make(Verdict.ERROR, expected, actual, detail)
+
+
+def _key_faults(side: str, absent: int, repeated: int) -> str:
+    return f"{repeated} {side} rows repeat a key, {absent} lack one"
 
 
 def _count(measured: Measured, metric: Metric | None) -> int | None:
@@ -239,7 +270,7 @@ def _expected(check: Check | Comparison) -> str:
         case CompareRows():
             limits = {"added": check.max_added, "removed": check.max_removed, "changed": check.max_changed}
             given = [f"at most {limit} {name}" for name, limit in limits.items() if limit is not None]
-            return ", ".join(given) or "a key that is unique"
+            return ", ".join(given) or _UNIQUE_KEY
         case CompareRowCount() | CompareSum():
             if check.change_between is None:
                 return f"a change of at most {plain(check.max_abs_change)}" if check.max_abs_change is not None else ""

@@ -94,6 +94,19 @@ class PartitionRecord:
 
 
 @dataclass(frozen=True)
+class FinishedStage:
+    """What one attempt at a partition staged."""
+
+    key: str
+    attempt: int
+    location: str
+    rows: int
+    digest: str
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class EventRecord:
     """One line of the audit trail; written in the transaction of the change it describes."""
 

@@ -25,6 +25,7 @@ from airflow_backfill_provider.ledger.engine import LedgerEngine
 from airflow_backfill_provider.ledger.records import (
     BackfillRecord,
     EventRecord,
+    FinishedStage,
     NewBackfill,
     PartitionRecord,
     StoredPlan,
@@ -192,60 +193,46 @@ class Ledger:
                     },
                 )
 
-    def start_staging(self, backfill_id: str, key: str, *, owner: str, intent: str | None = None) -> int:
-        """Begin to stage a partition and return the attempt's number: 1, 2, …
+    def start_staging(
+        self, backfill_id: str, keys: Collection[str], *, owner: str, intent: str | None = None
+    ) -> dict[str, int]:
+        """Begin to stage partitions and return each attempt's number, 1, 2, …, by key; all or none.
 
         Any earlier attempt is fenced off: what it staged, or still stages, cannot be recorded any more. With
         ``intent``, the intent hash the caller works under, a caller that missed a plan revision is refused.
 
-        :raises TransitionRefused: the partition has published or was skipped.
+        :raises TransitionRefused: a partition has published or was skipped.
         :raises LedgerError: the backfill is publishing, has published or is over; or the intent is not the plan's.
         """
         with self._write() as connection:
-            return staging.start(connection, backfill_id, key, owner=owner, intent=intent, at=self._now())
+            return staging.start(connection, backfill_id, keys, owner=owner, intent=intent, at=self._now())
 
-    def finish_staging(
-        self,
-        backfill_id: str,
-        key: str,
-        *,
-        attempt: int,
-        location: str,
-        rows: int,
-        digest: str,
-        method: str,
-        seconds: float,
-        by: str,
-    ) -> None:
-        """Record what an attempt staged; the partition is staged.
+    def finish_staging(self, backfill_id: str, stages: Sequence[FinishedStage], *, by: str) -> None:
+        """Record what attempts staged; their partitions are staged. All or none.
 
-        :raises LedgerError: the attempt no longer owns the partition; nothing is recorded.
+        :raises LedgerError: an attempt no longer owns its partition; nothing is recorded.
         """
-        stage = staging.Stage(location=location, rows=rows, digest=digest, method=method, seconds=seconds)
         with self._write() as connection:
-            staging.finish(connection, backfill_id, key, stage, attempt=attempt, at=self._now(), by=by)
+            staging.finish(connection, backfill_id, stages, at=self._now(), by=by)
 
     def record_evidence(
-        self, backfill_id: str, key: str | None, evidence: Sequence[Mapping[str, Any]], *, by: str
+        self, backfill_id: str, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], *, by: str
     ) -> None:
-        """Make these outcomes (JSON values) the current evidence of a partition, or of the range when key is None.
+        """Make these outcomes (JSON values) the current evidence of their partitions; None is the range as a whole.
 
         What they replace is kept, marked as superseded.
         """
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
-            if key is not None:
-                partition_rows.read_states(connection, backfill_id, [key])
-            trail.add_evidence(connection, backfill_id, key, evidence, revision=backfill.revision, at=at, by=by)
-            trail.add_event(
-                connection,
-                backfill_id,
-                "evidence.recorded",
-                at=at,
-                by=by,
-                detail={"key": key, "outcomes": len(evidence), "revision": backfill.revision},
-            )
+            if keys := [key for key in evidence if key is not None]:
+                partition_rows.read_states(connection, backfill_id, keys)
+            trail.add_evidence(connection, backfill_id, evidence, revision=backfill.revision, at=at, by=by)
+            details = [
+                {"key": key, "outcomes": len(outcomes), "revision": backfill.revision}
+                for key, outcomes in evidence.items()
+            ]
+            trail.add_events(connection, backfill_id, "evidence.recorded", at=at, by=by, details=details)
 
     def evidence(self, backfill_id: str) -> dict[str | None, list[dict[str, Any]]]:
         """The current evidence by partition key (None: the whole range); a key without any is absent."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
 from airflow_backfill_provider.ledger.moves import batches
 from airflow_backfill_provider.ledger.records import EventRecord
@@ -18,9 +18,21 @@ def add_event(
     connection: Connection, backfill_id: str, action: str, *, at: datetime, by: str, detail: Mapping[str, Any]
 ) -> None:
     """Write one line of the audit trail."""
-    connection.execute(
-        insert(EventRow).values(backfill_id=backfill_id, at=at, action=action, actor=by, detail=dict(detail))
-    )
+    add_events(connection, backfill_id, action, at=at, by=by, details=[detail])
+
+
+def add_events(
+    connection: Connection,
+    backfill_id: str,
+    action: str,
+    *,
+    at: datetime,
+    by: str,
+    details: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write one line of the audit trail for each detail."""
+    common = {"backfill_id": backfill_id, "at": at, "action": action, "actor": by}
+    connection.execute(insert(EventRow), [{**common, "detail": dict(detail)} for detail in details])
 
 
 def read_events(connection: Connection, backfill_id: str) -> list[EventRecord]:
@@ -36,49 +48,46 @@ def read_events(connection: Connection, backfill_id: str) -> list[EventRecord]:
 def add_evidence(
     connection: Connection,
     backfill_id: str,
-    key: str | None,
-    evidence: Sequence[Mapping[str, Any]],
+    evidence: Mapping[str | None, Sequence[Mapping[str, Any]]],
     *,
     revision: int,
     at: datetime,
     by: str,
 ) -> None:
-    """Make these outcomes the current evidence of the key (None: of the whole range)."""
-    current = EvidenceRow.key.is_(None) if key is None else EvidenceRow.key == key
-    connection.execute(
-        update(EvidenceRow)
-        .where(EvidenceRow.backfill_id == backfill_id, current, EvidenceRow.superseded_at.is_(None))
-        .values(superseded_at=at)
-    )
-    if evidence:
-        connection.execute(
-            insert(EvidenceRow),
-            [
-                {
-                    "backfill_id": backfill_id,
-                    "key": key,
-                    "revision": revision,
-                    "body": dict(outcome),
-                    "recorded_by": by,
-                    "recorded_at": at,
-                }
-                for outcome in evidence
-            ],
-        )
+    """Make these outcomes the current evidence of their keys (None: of the whole range)."""
+    keys = [key for key in evidence if key is not None]
+    if None in evidence:
+        _supersede(connection, backfill_id, EvidenceRow.key.is_(None), at=at)
+    for batch in batches(keys):
+        _supersede(connection, backfill_id, EvidenceRow.key.in_(batch), at=at)
+    rows = [
+        {
+            "backfill_id": backfill_id,
+            "key": key,
+            "revision": revision,
+            "body": dict(outcome),
+            "recorded_by": by,
+            "recorded_at": at,
+        }
+        for key, outcomes in evidence.items()
+        for outcome in outcomes
+    ]
+    if rows:
+        connection.execute(insert(EvidenceRow), rows)
 
 
 def supersede_evidence(connection: Connection, backfill_id: str, keys: Collection[str], *, at: datetime) -> None:
     """Retire the evidence of these partitions and, since it spans them, of the whole range."""
     for batch in [[], *batches(keys)]:
-        connection.execute(
-            update(EvidenceRow)
-            .where(
-                EvidenceRow.backfill_id == backfill_id,
-                or_(EvidenceRow.key.is_(None), EvidenceRow.key.in_(batch)),
-                EvidenceRow.superseded_at.is_(None),
-            )
-            .values(superseded_at=at)
-        )
+        _supersede(connection, backfill_id, or_(EvidenceRow.key.is_(None), EvidenceRow.key.in_(batch)), at=at)
+
+
+def _supersede(connection: Connection, backfill_id: str, which: ColumnElement[bool], *, at: datetime) -> None:
+    connection.execute(
+        update(EvidenceRow)
+        .where(EvidenceRow.backfill_id == backfill_id, which, EvidenceRow.superseded_at.is_(None))
+        .values(superseded_at=at)
+    )
 
 
 def read_evidence(connection: Connection, backfill_id: str) -> dict[str | None, list[dict[str, Any]]]:

@@ -99,16 +99,17 @@ def judge(
         of_source = warehouse.measure(target, rows, partitions, needed.source)
     diffs = warehouse.compare(target, Published(), staged, partitions)
     judged: list[Outcome] = []
+    evidence: dict[str | None, list[dict[str, Any]]] = {}
     for partition in partitions:
         key = partition.key
         outcomes = evaluate_partition(
             plan.spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key],
             _run_sql_checks(work, plan, staged, partition),
         )  # fmt: skip
-        judged += [_with_sql(work, plan, staged, partition, outcome) for outcome in outcomes]
-        evidence = [outcome.to_json() for outcome in judged if outcome.partition == key]
-        evidence.append(_diff_evidence(diffs[key]))
-        work.ledger.record_evidence(work.backfill_id, key, evidence, by=work.by)
+        outcomes = [_with_sql(work, plan, staged, partition, outcome) for outcome in outcomes]
+        evidence[key] = [*(outcome.to_json() for outcome in outcomes), _diff_evidence(diffs[key])]
+        judged += outcomes
+    work.ledger.record_evidence(work.backfill_id, evidence, by=work.by)
     return judged
 
 
@@ -138,7 +139,7 @@ def validate_range(work: Work) -> int:
         ),
         Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, conflicts.examples),
     ]
-    work.ledger.record_evidence(work.backfill_id, None, [outcome.to_json() for outcome in outcomes], by=work.by)
+    work.ledger.record_evidence(work.backfill_id, {None: [outcome.to_json() for outcome in outcomes]}, by=work.by)
     report = ValidationReport(tuple(outcomes))
     if report.failures:
         raise ValidationFailed(

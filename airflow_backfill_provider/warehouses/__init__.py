@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Warehouse
+
+if TYPE_CHECKING:
+    from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
+    from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
+
+    # Engines are named by strings below, so only this holds their classes against the protocol.
+    _CHECKED: tuple[type[Warehouse], ...] = (DuckDBWarehouse, MemoryWarehouse)
 
 __all__ = ["KINDS", "open_warehouse"]
 

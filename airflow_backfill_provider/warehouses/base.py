@@ -126,9 +126,9 @@ Rows = Published | Staged | Backup | Source
 class RowDiff:
     """Old against new rows of one partition, matched by key.
 
-    ``old == identical + changed + removed`` and ``new == identical + changed + added`` always hold.
-    When a key is NULL or not unique on a side, ``null_keys`` or ``duplicate_keys`` is above zero and the four
-    counts are zero: a row diff over such keys would be nonsense.
+    When the key is NULL or not unique somewhere, a fault count of that side is above zero and the counts from
+    ``identical`` to ``removed`` are zero: a row diff over such keys would be nonsense. Otherwise
+    ``old == identical + changed + removed`` and ``new == identical + changed + added`` hold.
     """
 
     old: int
@@ -137,8 +137,14 @@ class RowDiff:
     changed: int = 0
     added: int = 0
     removed: int = 0
-    null_keys: int = 0
-    duplicate_keys: int = 0
+    old_null_keys: int = 0
+    """Old rows with a NULL in the key."""
+    new_null_keys: int = 0
+    """New rows with a NULL in the key."""
+    old_duplicate_keys: int = 0
+    """Old rows beyond the first of their key."""
+    new_duplicate_keys: int = 0
+    """New rows beyond the first of their key."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,13 @@ def compare_pieces(
             for statement in (key_faults(buckets, side, target.key) for side in (old, new))
         ]
         for key in faulty:
-            absent, repeated = (sum(side.get(key, (0, 0))[fault] for side in faults) for fault in (0, 1))
-            diffs[key] = RowDiff(diffs[key].old, diffs[key].new, null_keys=absent, duplicate_keys=repeated)
+            (old_absent, old_repeated), (new_absent, new_repeated) = (side.get(key, (0, 0)) for side in faults)
+            diffs[key] = RowDiff(
+                old=diffs[key].old,
+                new=diffs[key].new,
+                old_null_keys=old_absent,
+                new_null_keys=new_absent,
+                old_duplicate_keys=old_repeated,
+                new_duplicate_keys=new_repeated,
+            )
     return diffs

@@ -300,6 +300,9 @@ class MemoryWarehouse:
         with self._lock:
             self._asides.pop(location, None)
 
+    def cancel(self) -> None:
+        """Nothing to end: no call waits for anything but one lock, and each is over in a moment."""
+
     def close(self) -> None:
         """Nothing to let go of: the tables stay until the object goes."""
 

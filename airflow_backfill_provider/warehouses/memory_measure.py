@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -73,12 +72,16 @@ def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new:
     """Match two lists of rows, whose values stand in the order of ``names``, by key."""
     positions = [names.index(name) for name in key]
     sides = [[(tuple(row[position] for position in positions), row) for row in side] for side in (old, new)]
-    null_keys = sum(None in row_key for side in sides for row_key, _ in side)
-    repeated = sum(
-        times - 1 for side in sides for row_key, times in Counter(k for k, _ in side).items() if None not in row_key
-    )
-    if null_keys or repeated:
-        return RowDiff(len(old), len(new), null_keys=null_keys, duplicate_keys=repeated)
+    (old_absent, old_repeated), (new_absent, new_repeated) = (_key_faults([k for k, _ in side]) for side in sides)
+    if old_absent or old_repeated or new_absent or new_repeated:
+        return RowDiff(
+            old=len(old),
+            new=len(new),
+            old_null_keys=old_absent,
+            new_null_keys=new_absent,
+            old_duplicate_keys=old_repeated,
+            new_duplicate_keys=new_repeated,
+        )
     before, after = dict(sides[0]), dict(sides[1])
     shared = before.keys() & after.keys()
     identical = sum(before[row_key] == after[row_key] for row_key in shared)
@@ -90,6 +93,12 @@ def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new:
         added=len(after) - len(shared),
         removed=len(before) - len(shared),
     )
+
+
+def _key_faults(keys: Sequence[Row]) -> tuple[int, int]:
+    """How many have a NULL in them, and how many of the others repeat one before them."""
+    known = [key for key in keys if None not in key]
+    return len(keys) - len(known), len(known) - len(set(known))
 
 
 def _fitting(values: Sequence[Scalar], type_: str) -> set[Value]:

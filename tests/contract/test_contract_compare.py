@@ -67,10 +67,7 @@ def test_everything_removed_and_everything_added(world: World) -> None:
 def test_a_repeated_new_key_is_reported_instead_of_a_row_diff(world: World, times: int) -> None:
     diff = _compare(world, [OLD[0]] * times + OLD[1:])
 
-    assert diff.duplicate_keys > 0
-    assert diff.null_keys == 0
-    assert (diff.old, diff.new) == (3, 2 + times)
-    assert (diff.identical, diff.changed, diff.added, diff.removed) == (0, 0, 0, 0)
+    assert diff == RowDiff(old=3, new=2 + times, new_duplicate_keys=times - 1)
 
 
 def test_a_repeated_old_key_is_reported_instead_of_a_row_diff(world: World) -> None:
@@ -78,8 +75,24 @@ def test_a_repeated_old_key_is_reported_instead_of_a_row_diff(world: World) -> N
 
     diff = _compare(world, OLD)
 
-    assert diff.duplicate_keys > 0
-    assert (diff.identical, diff.changed, diff.added, diff.removed) == (0, 0, 0, 0)
+    assert diff == RowDiff(old=3, new=3, old_duplicate_keys=1)
+
+
+def test_rows_published_twice_are_not_held_against_the_new_rows(world: World) -> None:
+    world.engine.execute("INSERT INTO analytics.orders SELECT * FROM analytics.orders")
+
+    assert _compare(world, OLD) == RowDiff(old=6, new=3, old_duplicate_keys=3)
+
+
+def test_the_keys_of_each_side_are_counted_apart(world: World) -> None:
+    world.engine.execute(
+        "UPDATE analytics.orders SET order_id = 3 WHERE order_id = 4",
+        "UPDATE analytics.orders SET order_id = NULL WHERE order_id = 5",
+    )
+
+    diff = _compare(world, [OLD[0]] * 3 + [(None, *OLD[1][1:])] * 2)
+
+    assert diff == RowDiff(old=3, new=5, old_null_keys=1, new_null_keys=2, old_duplicate_keys=1, new_duplicate_keys=2)
 
 
 @pytest.mark.parametrize("side", ["old", "new"])
@@ -92,9 +105,7 @@ def test_a_null_key_is_reported_instead_of_a_row_diff(world: World, side: str) -
 
     diff = _compare(world, new)
 
-    assert diff.null_keys == 1
-    assert (diff.old, diff.new) == (3, 3)
-    assert (diff.identical, diff.changed, diff.added, diff.removed) == (0, 0, 0, 0)
+    assert diff == RowDiff(old=3, new=3, old_null_keys=int(side == "old"), new_null_keys=int(side == "new"))
 
 
 def test_keys_of_one_partition_do_not_disturb_another(world: World) -> None:
@@ -104,7 +115,7 @@ def test_keys_of_one_partition_do_not_disturb_another(world: World) -> None:
 
     diffs = world.warehouse.compare(world.target, Published(), staged, days(DAY, "2024-01-03"))
 
-    assert diffs[DAY].duplicate_keys > 0
+    assert diffs[DAY] == RowDiff(old=3, new=6, new_duplicate_keys=3)
     assert diffs["2024-01-03"] == RowDiff(old=2, new=2, identical=2)
 
 
@@ -133,7 +144,9 @@ def test_a_null_in_part_of_a_key_is_a_null_key(orders: World) -> None:
     target = orders.warehouse.describe("analytics.orders", "order_date", ["order_id", "note"])
     staged = orders.stage({DAY: orders.select(DAY)})
 
-    assert orders.warehouse.compare(target, Published(), staged, [day(DAY)])[DAY].null_keys > 0
+    diff = orders.warehouse.compare(target, Published(), staged, [day(DAY)])[DAY]
+
+    assert diff == RowDiff(old=3, new=3, old_null_keys=1, new_null_keys=1)
 
 
 def test_a_backup_and_two_stages_can_stand_on_either_side(world: World) -> None:
@@ -168,10 +181,11 @@ def test_old_and_new_rows_are_conserved(orders: World, old: list[Any], new: list
 
     assert (diff.old, diff.new) == (len(old), len(new))
     sides = [[key for key, _ in side] for side in (old, new)]
-    assert (diff.null_keys > 0) == any(None in keys for keys in sides)
+    assert [diff.old_null_keys, diff.new_null_keys] == [keys.count(None) for keys in sides]
     known = [[key for key in keys if key is not None] for keys in sides]
-    assert (diff.duplicate_keys > 0) == any(len(keys) > len(set(keys)) for keys in known)
-    if diff.null_keys or diff.duplicate_keys:
+    surplus = [len(keys) - len(set(keys)) for keys in known]
+    assert [diff.old_duplicate_keys, diff.new_duplicate_keys] == surplus
+    if any(surplus) or diff.old_null_keys or diff.new_null_keys:
         assert (diff.identical, diff.changed, diff.added, diff.removed) == (0, 0, 0, 0)
     else:
         assert diff.old == diff.identical + diff.changed + diff.removed

@@ -31,8 +31,8 @@ def test_auto_makes_as_many_tasks_as_may_run_at_once() -> None:
 
 
 def test_auto_makes_more_tasks_for_a_long_range_and_for_slow_work() -> None:
-    assert len(sizes(640)) == 10
-    assert len(sizes(150, estimated_seconds=600.0)) == 10
+    assert len(sizes(640)) == 12
+    assert len(sizes(150, estimated_seconds=600.0)) == 12
     assert len(sizes(150, estimated_seconds=1e9)) == 16
 
 

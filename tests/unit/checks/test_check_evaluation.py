@@ -316,15 +316,57 @@ def test_each_kind_of_row_difference_has_its_own_bound(bounds: dict[str, int], v
     assert (outcome.verdict, outcome.actual) == (verdict, "1 added, 2 removed, 3 changed")
 
 
-@pytest.mark.parametrize("compare", [[], [{"row_diff": {}}], [{"row_diff": {"max_added": 0}}]], ids=str)
-@pytest.mark.parametrize("keys", [{"null_keys": 1}, {"duplicate_keys": 5}])
-def test_keys_that_are_not_unique_are_reported_before_any_row_difference(
-    compare: list[Any], keys: dict[str, int]
+@pytest.mark.parametrize(
+    "compare",
+    [[], [{"row_diff": {}}], [{"row_diff": {"max_added": 0}}], [{"row_diff": {"severity": "warn"}}]],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ({"new_null_keys": 1}, "0 staged rows repeat a key, 1 lack one"),
+        ({"new_duplicate_keys": 5}, "5 staged rows repeat a key, 0 lack one"),
+        ({"new_duplicate_keys": 5, "old_duplicate_keys": 7}, "5 staged rows repeat a key, 0 lack one"),
+    ],
+    ids=str,
+)
+def test_staged_keys_that_are_not_unique_always_fail_before_any_row_difference(
+    compare: list[Any], keys: dict[str, int], found: str
 ) -> None:
     outcome = evaluate(spec(compare=compare), {ROWS: 3}, diff=RowDiff(old=2, new=3, **keys))["row_diff"]
-    assert outcome.verdict is Verdict.FAIL
-    assert outcome.detail.startswith("key not unique")
-    assert "added" not in outcome.actual
+    assert (outcome.verdict, outcome.severity) == (Verdict.FAIL, "error")
+    assert (outcome.expected, outcome.actual) == ("a key that is unique", found)
+    assert outcome.detail.startswith("key not unique in the staged rows: ")
+
+
+OLD_FAULTS = [
+    ({"old_duplicate_keys": 6}, "6 published rows repeat a key, 0 lack one"),
+    ({"old_null_keys": 2}, "0 published rows repeat a key, 2 lack one"),
+]
+
+
+@pytest.mark.parametrize(("keys", "found"), OLD_FAULTS, ids=str)
+@pytest.mark.parametrize("bounds", [{}, {"max_added": 0}], ids=str)
+@pytest.mark.parametrize(("severity", "verdict"), [("error", Verdict.FAIL), ("warn", Verdict.WARN)])
+def test_published_keys_that_are_not_unique_fail_a_row_difference_that_was_asked_for(
+    keys: dict[str, int], found: str, bounds: dict[str, int], severity: str, verdict: Verdict
+) -> None:
+    of = spec(compare=[{"row_diff": bounds | {"severity": severity}}])
+    outcome = evaluate(of, {ROWS: 3}, diff=RowDiff(old=9, new=3, **keys))["row_diff"]
+    assert (outcome.verdict, outcome.actual) == (verdict, found)
+    assert outcome.detail.startswith("the published rows repeat or lack keys, so rows cannot be matched")
+    assert "remove row_diff" in outcome.detail
+
+
+@pytest.mark.parametrize(("keys", "found"), OLD_FAULTS, ids=str)
+def test_published_keys_that_are_not_unique_are_a_warning_when_no_row_difference_was_asked_for(
+    keys: dict[str, int], found: str
+) -> None:
+    of = spec(compare=[{"row_count": {"max_abs_change": 9}}])
+    outcome = evaluate(of, {ROWS: 3}, diff=RowDiff(old=9, new=3, **keys))["row_diff"]
+    assert (outcome.verdict, outcome.severity, outcome.actual) == (Verdict.WARN, "warn", found)
+    assert "could not be matched" in outcome.detail
+    assert "the staged rows do neither" in outcome.detail
 
 
 def test_the_row_difference_is_evidence_also_when_nothing_bounds_it() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from airflow_backfill_provider.ledger.records import NewBackfill, StoredPlan
+from airflow_backfill_provider.ledger.records import FinishedStage, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import BACKFILL_MOVES, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.tables import BackfillRow, PartitionRow
@@ -100,6 +100,6 @@ def put_partition_in(ledger: Ledger, backfill_id: str, key: str, state: Partitio
 
 
 def stage(ledger: Ledger, backfill_id: str, key: str, **changes: Any) -> int:
-    attempt = ledger.start_staging(backfill_id, key, owner="worker")
-    ledger.finish_staging(backfill_id, key, attempt=attempt, by="worker", **{**STAGE, **changes})
+    attempt = ledger.start_staging(backfill_id, [key], owner="worker")[key]
+    ledger.finish_staging(backfill_id, [FinishedStage(key, attempt, **{**STAGE, **changes})], by="worker")
     return attempt

@@ -7,6 +7,7 @@ from ledger_processes import kill_after_every_statement, run_together
 from ledger_world import STAGE, TARGET, B, P, open_backfill, stage, window
 
 from airflow_backfill_provider.errors import LedgerError, RangeLocked, TransitionRefused
+from airflow_backfill_provider.ledger.records import FinishedStage
 from airflow_backfill_provider.ledger.store import Ledger
 
 
@@ -90,10 +91,12 @@ def test_of_two_processes_that_stage_one_partition_at_once_only_the_newer_attemp
     def stage_all(ledger: Ledger) -> list[tuple[int, bool]]:
         recorded = []
         for key in keys:
-            attempt = ledger.start_staging("bf1", key, owner="w")
+            attempt = ledger.start_staging("bf1", [key], owner="w")[key]
             time.sleep(0.01)
             try:
-                ledger.finish_staging("bf1", key, attempt=attempt, by="w", **{**STAGE, "location": str(attempt)})
+                ledger.finish_staging(
+                    "bf1", [FinishedStage(key, attempt, **{**STAGE, "location": str(attempt)})], by="w"
+                )
                 recorded.append((attempt, True))
             except LedgerError:
                 recorded.append((attempt, False))

@@ -99,9 +99,9 @@ UNKNOWN: dict[str, Callable[[Ledger], object]] = {
     "counts": lambda ledger: ledger.counts("nope"),
     "move": lambda ledger: ledger.move("nope", B.RUNNING, by="x"),
     "move_partitions": lambda ledger: ledger.move_partitions("nope", ["k"], P.PENDING, by="x"),
-    "start_staging": lambda ledger: ledger.start_staging("nope", "k", owner="x"),
+    "start_staging": lambda ledger: ledger.start_staging("nope", ["k"], owner="x"),
     "evidence": lambda ledger: ledger.evidence("nope"),
-    "record_evidence": lambda ledger: ledger.record_evidence("nope", None, [], by="x"),
+    "record_evidence": lambda ledger: ledger.record_evidence("nope", {None: []}, by="x"),
     "set_backup": lambda ledger: ledger.set_backup("nope", "l", {}, by="x"),
     "record_event": lambda ledger: ledger.record_event("nope", "a", by="x"),
     "events": lambda ledger: ledger.events("nope"),
@@ -125,8 +125,8 @@ def test_an_unknown_partition_is_named(ledger: Ledger):
     for call in (
         lambda: ledger.partitions("bf1", ["2013-02-01", "2013-03-01"]),
         lambda: ledger.move_partitions("bf1", ["2013-02-01", "2013-03-01"], P.SKIPPED, by="x"),
-        lambda: ledger.start_staging("bf1", "2013-03-01", owner="x"),
-        lambda: ledger.record_evidence("bf1", "2013-03-01", [{}], by="x"),
+        lambda: ledger.start_staging("bf1", ["2013-03-01"], owner="x"),
+        lambda: ledger.record_evidence("bf1", {"2013-03-01": [{}]}, by="x"),
     ):
         with pytest.raises(LedgerError, match="no partition '2013-03-01'"):
             call()
@@ -147,7 +147,7 @@ def test_a_revised_plan_sends_back_what_it_changes_and_loses_no_document(ledger:
     ledger.move_partitions("bf1", keys[:2], P.VALIDATED, by="w")
     ledger.move_partitions("bf1", keys[2:3], P.REJECTED, by="w")
     for key in (*keys[:3], None):
-        ledger.record_evidence("bf1", key, [{"check": "row_count"}], by="w")
+        ledger.record_evidence("bf1", {key: [{"check": "row_count"}]}, by="w")
     ledger.move("bf1", B.RUNNING, by="w")
     ledger.move("bf1", B.REJECTED, by="w")
 
@@ -173,8 +173,8 @@ def test_a_revised_plan_sends_back_what_it_changes_and_loses_no_document(ledger:
 
 def test_what_was_found_about_the_whole_range_does_not_outlive_the_plan(ledger: Ledger):
     open_backfill(ledger)
-    ledger.record_evidence("bf1", None, [{"check": "row_count"}], by="w")
-    ledger.record_evidence("bf1", KEYS[0], [{"check": "row_count"}], by="w")
+    ledger.record_evidence("bf1", {None: [{"check": "row_count"}]}, by="w")
+    ledger.record_evidence("bf1", {KEYS[0]: [{"check": "row_count"}]}, by="w")
     ledger.revise_plan("bf1", stored_plan("v2"), restage=[], revalidate=[], by="ana", reason="new facts")
     assert list(ledger.evidence("bf1")) == [KEYS[0]]
 
@@ -207,14 +207,14 @@ def test_a_refused_revision_changes_nothing(ledger: Ledger):
 
 def test_evidence_is_replaced_per_key_and_what_it_replaced_is_kept(ledger: Ledger):
     open_backfill(ledger)
-    ledger.record_evidence("bf1", KEYS[0], [{"n": 1}, {"n": 2, "none": None}], by="w")
-    ledger.record_evidence("bf1", None, [{"whole": True}], by="w")
-    ledger.record_evidence("bf1", KEYS[0], [{"n": 3}], by="w")
+    ledger.record_evidence("bf1", {KEYS[0]: [{"n": 1}, {"n": 2, "none": None}]}, by="w")
+    ledger.record_evidence("bf1", {None: [{"whole": True}]}, by="w")
+    ledger.record_evidence("bf1", {KEYS[0]: [{"n": 3}]}, by="w")
     assert ledger.evidence("bf1") == {KEYS[0]: [{"n": 3}], None: [{"whole": True}]}
     with ledger._engine.read() as connection:
         kept = connection.execute(select(EvidenceRow.body).where(EvidenceRow.superseded_at.is_not(None))).scalars()
         assert list(kept) == [{"n": 1}, {"n": 2, "none": None}]
-    ledger.record_evidence("bf1", KEYS[0], [], by="w")
+    ledger.record_evidence("bf1", {KEYS[0]: []}, by="w")
     assert KEYS[0] not in ledger.evidence("bf1")
 
 
@@ -222,7 +222,7 @@ def test_evidence_is_replaced_per_key_and_what_it_replaced_is_kept(ledger: Ledge
 def test_a_value_that_is_not_json_is_refused_and_nothing_is_recorded(ledger: Ledger, value: object):
     open_backfill(ledger)
     with pytest.raises(LedgerError, match="JSON"):
-        ledger.record_evidence("bf1", None, [{"ok": 1}, {"value": value}], by="w")
+        ledger.record_evidence("bf1", {None: [{"ok": 1}, {"value": value}]}, by="w")
     assert ledger.evidence("bf1") == {}
     assert len(ledger.events("bf1")) == 1
 

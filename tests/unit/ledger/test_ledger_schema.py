@@ -28,11 +28,9 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "counts": lambda ledger: ledger.counts("b"),
     "move": lambda ledger: ledger.move("b", B.RUNNING, by="x"),
     "move_partitions": lambda ledger: ledger.move_partitions("b", ["k"], P.SKIPPED, by="x"),
-    "start_staging": lambda ledger: ledger.start_staging("b", "k", owner="x"),
-    "finish_staging": lambda ledger: ledger.finish_staging(
-        "b", "k", attempt=1, location="l", rows=1, digest="d", method="m", seconds=1.0, by="x"
-    ),
-    "record_evidence": lambda ledger: ledger.record_evidence("b", None, [], by="x"),
+    "start_staging": lambda ledger: ledger.start_staging("b", ["k"], owner="x"),
+    "finish_staging": lambda ledger: ledger.finish_staging("b", [], by="x"),
+    "record_evidence": lambda ledger: ledger.record_evidence("b", {None: []}, by="x"),
     "evidence": lambda ledger: ledger.evidence("b"),
     "set_backup": lambda ledger: ledger.set_backup("b", "l", {}, by="x"),
     "record_event": lambda ledger: ledger.record_event("b", "a", by="x"),

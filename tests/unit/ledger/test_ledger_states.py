@@ -5,6 +5,7 @@ from ledger_world import B, P, bring_backfill_to, open_backfill, put_backfill_in
 
 from airflow_backfill_provider.errors import LedgerError, TransitionRefused
 from airflow_backfill_provider.ledger.moves import apply_move, backfills, partitions_of
+from airflow_backfill_provider.ledger.records import FinishedStage
 from airflow_backfill_provider.ledger.states import (
     ACTIVE,
     BACKFILL_MOVES,
@@ -56,11 +57,9 @@ def test_every_pair_of_partition_states_is_allowed_as_the_table_says_or_refused(
 
         def go(new: PartitionState = new) -> None:
             if new is P.STAGING:
-                ledger.start_staging(backfill_id, KEY, owner="test")
+                ledger.start_staging(backfill_id, [KEY], owner="test")
             elif new is P.STAGED and old is P.STAGING:
-                ledger.finish_staging(
-                    backfill_id, KEY, attempt=1, location="l", rows=1, digest="d", method="m", seconds=1.0, by="test"
-                )
+                ledger.finish_staging(backfill_id, [FinishedStage(KEY, 1, "l", 1, "d", "m", 1.0)], by="test")
             else:
                 ledger.move_partitions(backfill_id, [KEY], new, by="test", reason="why")
 
@@ -139,7 +138,7 @@ def test_staging_is_begun_and_finished_only_by_the_calls_that_record_it(ledger: 
     open_backfill(ledger)
     with pytest.raises(LedgerError, match="start_staging"):
         ledger.move_partitions("bf1", [KEY], P.STAGING, by="test")
-    ledger.start_staging("bf1", KEY, owner="worker")
+    ledger.start_staging("bf1", [KEY], owner="worker")
     with pytest.raises(LedgerError, match="finish_staging"):
         ledger.move_partitions("bf1", [KEY], P.STAGED, by="test")
 
@@ -149,7 +148,7 @@ def test_nothing_is_staged_while_publishing_or_later(ledger: Ledger, state: Back
     open_backfill(ledger)
     put_backfill_in(ledger, "bf1", state)
     with pytest.raises(LedgerError, match=f"'bf1' is '{state}'"):
-        ledger.start_staging("bf1", KEY, owner="late worker")
+        ledger.start_staging("bf1", [KEY], owner="late worker")
 
 
 @pytest.mark.parametrize("state", list(BackfillState))

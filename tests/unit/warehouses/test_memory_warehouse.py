@@ -36,6 +36,12 @@ def test_it_is_a_warehouse(warehouse: MemoryWarehouse) -> None:
     assert checked.capabilities.engine.startswith("memory")
 
 
+def test_it_can_be_cancelled_and_used_afterwards(warehouse: MemoryWarehouse) -> None:
+    warehouse.cancel()
+
+    assert warehouse.rows("mart.orders") == []
+
+
 def test_rows_are_inserted_and_read_by_name(warehouse: MemoryWarehouse) -> None:
     warehouse.insert("mart.orders", [{"d": date(2024, 1, 2), "id": 1}, {"id": 2, "amount": "1.5"}][:1])
 
