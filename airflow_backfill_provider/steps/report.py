@@ -41,6 +41,8 @@ class Summary:
     rows_new: int
     moved: tuple[Moved, ...]
     """Every partition that changed, the one that moved most first."""
+    unmatched: int
+    """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
 
@@ -70,13 +72,14 @@ class Summary:
             sum(getattr(move, what) for move in self.moved) for what in ("changed", "added", "removed")
         )
         most = ", ".join(f"{move.key} ({move.rows})" for move in self.moved[:5])
+        unmatched = f"; rows of {self.unmatched} partitions could not be matched" if self.unmatched else ""
         lines = [
             f"Backfill {backfill.backfill_id} of {plan.target.table}: {backfill.state}",
             f"  range       {plan.keys[0]} … {plan.keys[-1]}, {len(plan.keys)} partitions"
             + (f", {len(plan.skipped)} left out" if plan.skipped else ""),
             f"  partitions  {', '.join(f'{count} {state}' for state, count in self.counts.items() if count)}",
             f"  rows        {self.rows_old:,} old, {self.rows_new:,} new: "
-            f"{changed:,} changed, {added:,} added, {removed:,} removed",
+            f"{changed:,} changed, {added:,} added, {removed:,} removed{unmatched}",
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  mechanism   {plan.spec.publish.mechanism}, the whole {plan.spec.publish.unit} in one commit",
@@ -105,6 +108,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
         rows_old=plan.baseline_rows,
         rows_new=sum(record.rows or 0 for record in records.values()),
         moved=tuple(sorted(moved, key=lambda move: -move.rows)),
+        unmatched=sum(_is_unmatched(evidence.get(key, ())) for key in plan.keys),
         failures=tuple(
             f"{key}: {record.state}{': ' + record.reason if record.reason else ''}"
             for key, record in records.items()
@@ -130,3 +134,13 @@ def _moved(key: str, evidence: Sequence[Mapping[str, Any]]) -> Moved:
         if entry["kind"] == DIFF_EVIDENCE:
             return Moved(key, entry["changed"], entry["added"], entry["removed"])
     return Moved(key, 0, 0, 0)
+
+
+def _is_unmatched(evidence: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        value
+        for entry in evidence
+        if entry["kind"] == DIFF_EVIDENCE
+        for name, value in entry.items()
+        if name.endswith("_keys")
+    )

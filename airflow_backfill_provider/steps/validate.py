@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -131,7 +131,8 @@ def validate_range(work: Work) -> int:
             f"{', '.join(waiting[:5])}. Clear their failed tasks once the cause is mended."
         )
     staged = Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions))
-    conflicts = work.warehouse.key_conflicts(plan.target, staged)
+    no_new_keys = all(_adds_no_key(diff) for diff in _diffs(work, plan))
+    conflicts = work.warehouse.key_conflicts(plan.target, staged, no_new_keys=no_new_keys)
     key = ", ".join(plan.target.key)
     outcomes = [
         Outcome.of_range(
@@ -175,6 +176,18 @@ def _with_sql(work: Work, plan: Plan, staged: Staged, partition: Partition, outc
         return outcome
     here = Staged(tuple(stage for stage in staged.partitions if stage.partition == partition))
     return outcome.with_sql(work.warehouse.metric_sql(plan.target, here, partition, outcome.metric))
+
+
+def _diffs(work: Work, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    """Each partition's row diff as validation recorded it; empty where there is none."""
+    evidence = work.ledger.evidence(work.backfill_id)
+    for key in plan.keys:
+        yield next((entry for entry in evidence.get(key, ()) if entry["kind"] == DIFF_EVIDENCE), {})
+
+
+def _adds_no_key(diff: Mapping[str, Any]) -> bool:
+    """Whether rows could be matched and none was added; a diff that is missing or faulty proves nothing."""
+    return bool(diff) and not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
 
 
 def _diff_evidence(diff: RowDiff) -> dict[str, Any]:

@@ -284,8 +284,12 @@ class Warehouse(Protocol):
         """Rows of the published table that belong to no partition."""
         ...
 
-    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
-        """Staged keys that would not be unique in the table; exact, over the whole table."""
+    def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
+        """Staged keys that would not be unique in the table; exact, over the whole table.
+
+        ``no_new_keys`` says that every staged key was shown to stand in its own partition already, once on each side.
+        A repeat in the range would then have been published before, so none is looked for.
+        """
         ...
 
     def open_stage(self, target: Target, backfill_id: str, label: str) -> AbstractContextManager[StageWriter]:

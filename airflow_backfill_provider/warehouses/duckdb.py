@@ -194,7 +194,7 @@ class DuckDBWarehouse:
             )
         return OutsideRows(count)
 
-    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
+    def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
         partitions = tuple(entry.partition for entry in staged.partitions)
         if not partitions:
             return KeyConflicts(0, 0)
@@ -202,7 +202,7 @@ class DuckDBWarehouse:
         # A key that holds the partition column cannot be outside the range, so the warehouse is not even opened.
         with self._session("Looking for key conflicts", staged if by_partition else Published()) as session:
             pieces = self._pieces(session, target, staged, partitions)
-            repeated = session.run(sql.keys_repeated(pieces, target.key))
+            repeated = [] if no_new_keys else session.run(sql.keys_repeated(pieces, target.key))
             outside = []
             if not by_partition:
                 (published,) = self._pieces(session, target, Published(), partitions)

@@ -22,7 +22,7 @@ before the commit; only what is left over goes through the write-ahead log. Duck
 send whole days through it."""
 
 # A host's zone must not decide what a cast of TIMESTAMPTZ yields.
-_ZONE = "SET SESSION TimeZone = 'UTC'"
+_ZONE = "SET SESSION TimeZone = 'UTC'; SET enable_progress_bar = false"
 
 
 class Session:

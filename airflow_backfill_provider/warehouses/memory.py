@@ -214,7 +214,7 @@ class MemoryWarehouse:
     def outside_rows(self, target: Target) -> OutsideRows:
         return OutsideRows(in_order(self._table(target.table), (target.partition_by,)).count((None,)))
 
-    def key_conflicts(self, target: Target, staged: Staged) -> KeyConflicts:
+    def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
         partitions = [entry.partition for entry in staged.partitions]
         tables = self._split(target, staged, partitions).values()
         keys = Counter(key for table in tables for key in in_order(table, target.key) if None not in key)
@@ -227,7 +227,7 @@ class MemoryWarehouse:
             if not any(holds(window, moment) for window in windows)
         }
         outside = [key for key in keys if key in kept]
-        repeated = [key for key, times in keys.items() if times > 1]
+        repeated = [] if no_new_keys else [key for key, times in keys.items() if times > 1]
         examples = dict.fromkeys((outside + repeated)[:_EXAMPLES])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(named))

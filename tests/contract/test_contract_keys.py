@@ -58,6 +58,14 @@ def test_a_key_staged_in_two_attempts_is_repeated(world: World) -> None:
     assert world.warehouse.key_conflicts(world.target, Staged((*one.partitions, *two.partitions))).repeated == 1
 
 
+def test_a_repeat_is_not_looked_for_when_no_key_is_new_and_outside_still_is(world: World) -> None:
+    staged = world.stage_rows({DAY: [_row(77), _row(8)], NEXT: [_row(77, NEXT)]})
+
+    conflicts = world.warehouse.key_conflicts(world.target, staged, no_new_keys=True)
+
+    assert (conflicts.outside, conflicts.repeated) == (1, 0)
+
+
 def test_distinct_keys_are_counted_once_however_often_they_occur(world: World) -> None:
     world.engine.execute("UPDATE analytics.orders SET order_id = 1 WHERE order_id = 2")
 
