@@ -79,7 +79,7 @@ class PartitionRecord:
     window: Window
     state: PartitionState
     attempt: int
-    """How many times staging has begun; the number of the attempt that owns it."""
+    """How many times a batch that holds it began to stage; the number of the attempt that owns it."""
     owner: str | None
     location: str | None
     rows: int | None
