@@ -57,10 +57,11 @@ def _duckdb(conn_id: str, connection: Connection) -> dict[str, Any]:
 
     hook = DuckDBHook(duckdb_conn_id=conn_id)
     database = hook.get_database()
-    if database.startswith((":memory:", "md:")):
+    if database.startswith((":memory:", "md:", "motherduck:")) or "?" in database:
+        # The value may hold a token, so it is not repeated.
         raise SpecError(
-            f"compute.conn_id {conn_id!r} opens {'MotherDuck' if database.startswith('md:') else 'an in-memory database'}; "
-            "a backfill needs a DuckDB file: give its path as the connection's host."
+            f"compute.conn_id {conn_id!r} opens MotherDuck or an in-memory database; a backfill needs a DuckDB file: give its "
+            "path as the connection's host."
         )
     return {
         "path": database,

@@ -28,6 +28,12 @@ class Verdict:
     reason: str = ""
 
 
+def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a switch stands in it twice")
+    return dict(pairs)
+
+
 def decide(value: str | None, name: str) -> Verdict:
     """What the Variable's text means for the backfill ``name``; ``None`` means that it could not be read."""
     if value is None:
@@ -38,7 +44,7 @@ def decide(value: str | None, name: str) -> Verdict:
     if word == "stop":
         return Verdict(False, f"the kill switch {VARIABLE} says stop, for every backfill. {MEND}")
     try:
-        switches = json.loads(value)
+        switches = json.loads(value, object_pairs_hook=_without_repeats)
     except ValueError:
         switches = None
     if not isinstance(switches, dict) or not all(isinstance(switch, bool) for switch in switches.values()):

@@ -100,6 +100,12 @@ def get_cli_commands() -> list[GroupCommand]:
                     func=_lazy("ledger", "abandon"),
                     args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
                 ),
+                ActionCommand(
+                    name="accept",
+                    help="Complete a backfill that is published_unverified, as its range is now",
+                    func=_lazy("ledger", "accept_published"),
+                    args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
+                ),
             ),
         )
     ]

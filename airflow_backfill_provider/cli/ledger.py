@@ -1,15 +1,18 @@
-"""`safe-backfill status`, `list` and `abandon`: what the ledger knows."""
+"""`safe-backfill status`, `list`, `abandon` and `accept`: what the ledger knows."""
 
 from __future__ import annotations
 
 import getpass
 import json
 from argparse import Namespace
+from collections.abc import Callable
 
 from airflow_backfill_provider.cli.failure import plain_errors
-from airflow_backfill_provider.connections import open_ledger
-from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.connections import open_ledger, warehouse_for
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.work import Work
 
 
 def status(args: Namespace) -> None:
@@ -34,6 +37,20 @@ def list_backfills(args: Namespace) -> None:
 
 def abandon(args: Namespace) -> None:
     """Give up a backfill that published nothing, and free its range."""
+    _end(args, give_up)
+
+
+def accept_published(args: Namespace) -> None:
+    """Complete a published_unverified backfill as its range is, and free it."""
+    _end(args, accept)
+
+
+def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
     with plain_errors(), open_ledger() as ledger:
-        ledger.move(args.backfill_id, BackfillState.EXPIRED, by=f"{getpass.getuser()} via cli", reason=args.reason)
-        print(f"Backfill {args.backfill_id} is abandoned; its range is free.")
+        plan = Plan.from_document(ledger.plan(args.backfill_id).document)
+        warehouse = warehouse_for(plan.spec)
+        try:
+            how(Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli"), args.reason)
+        finally:
+            warehouse.close()
+        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range is free.")

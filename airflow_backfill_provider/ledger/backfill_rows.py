@@ -72,6 +72,15 @@ def lock(connection: Connection, backfill_id: str) -> BackfillRecord:
     )
 
 
+def require_revision(backfill: BackfillRecord, revision: int | None) -> None:
+    """:raises LedgerError: the plan is not at this revision any more."""
+    if revision is not None and backfill.revision != revision:
+        raise LedgerError(
+            f"The plan of backfill {backfill.backfill_id!r} was revised meanwhile: this work rests on revision {revision}, "
+            f"and it has {backfill.revision}. Nothing was recorded; clear the task to work under the newer plan."
+        )
+
+
 def move(connection: Connection, backfill: BackfillRecord, to: BackfillState, *, at: datetime) -> bool:
     """Move a backfill as it was read; False when it is there already.
 

@@ -64,6 +64,17 @@ def read_partitions(
     return dict(sorted(found.items()))
 
 
+def require_attempts(connection: Connection, backfill_id: str, attempts: Mapping[str, int]) -> None:
+    """:raises LedgerError: a partition is not at this attempt any more."""
+    now = read_partitions(connection, backfill_id, list(attempts))
+    newer = [key for key, attempt in attempts.items() if now[key].attempt != attempt]
+    if newer:
+        raise LedgerError(
+            f"{len(newer)} partitions of backfill {backfill_id!r} were staged again meanwhile ({', '.join(newer[:5])}). "
+            "The verdict about their earlier rows was not recorded; clear the task to judge the newer ones."
+        )
+
+
 def read_states(connection: Connection, backfill_id: str, keys: Collection[str]) -> dict[str, PartitionState]:
     """The state of each partition, by key, in key order.
 

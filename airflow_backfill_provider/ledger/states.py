@@ -66,6 +66,7 @@ MAY_STAGE = frozenset({_B.PLANNED, _B.AWAITING_APPROVAL, _B.RUNNING, _B.VALIDATE
 
 BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.PLANNED: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.AWAITING_APPROVAL: "The plan needs a person's approval before anything is staged.",
         _B.RUNNING: "The first partition is about to be staged.",
         _B.HALTED: "A stop signal was found before the first partition.",
@@ -82,6 +83,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The plan was given up while it waited.",
     },
     _B.RUNNING: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.VALIDATED: "Every partition and the range as a whole passed.",
         _B.AWAITING_APPROVAL: "The trial is done and a person reviews it.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -91,6 +93,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The work was given up.",
     },
     _B.VALIDATED: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.PUBLISHING: "Publish begins.",
         _B.RUNNING: "A partition is staged or validated again.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -112,6 +115,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.ROLLED_BACK: "The backup was put back.",
     },
     _B.PUBLISHED_UNVERIFIED: {
+        _B.COMPLETED: "A person looked and accepts what the range holds.",
         _B.PUBLISHED: "A re-run found the range to be what it should be.",
         _B.ROLLED_BACK: "The backup was put back.",
     },
@@ -119,6 +123,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.ROLLED_BACK: "The backup was put back.",
     },
     _B.HALTED: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.PLANNED: "Scope was cleared after the stop signal was lifted.",
         _B.RUNNING: "A task was cleared after the stop signal was lifted.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -127,6 +132,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The halted work was given up.",
     },
     _B.FAILED: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.PLANNED: "Scope was cleared.",
         _B.RUNNING: "The failed task was cleared.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -135,6 +141,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The failed work was given up.",
     },
     _B.REJECTED: {
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
         _B.RUNNING: "The rejecting task was cleared after its cause was mended.",
         _B.HALTED: "A task that ran on beside the rejecting one found a stop signal.",

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import URL, Connection
 
-from airflow_backfill_provider.errors import LedgerError
+from airflow_backfill_provider.errors import LedgerError, TransitionRefused
 from airflow_backfill_provider.ledger import (
     backfill_rows,
     partition_rows,
@@ -150,14 +150,29 @@ class Ledger:
             backfill_rows.read(connection, backfill_id)
             return partition_rows.count_states(connection, backfill_id)
 
-    def move(self, backfill_id: str, to: BackfillState, *, by: str, reason: str = "") -> None:
+    def move(
+        self,
+        backfill_id: str,
+        to: BackfillState,
+        *,
+        by: str,
+        reason: str = "",
+        expected: Collection[BackfillState] | None = None,
+        revision: int | None = None,
+    ) -> None:
         """Move a backfill; nothing happens when it is there already. Its end gives the range back.
 
-        :raises TransitionRefused: the move is not allowed from the state it is in.
+        ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on.
+
+        :raises TransitionRefused: the move is not allowed from the state it is in, or that state is not expected.
+        :raises LedgerError: the plan was revised since.
         """
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
+            backfill_rows.require_revision(backfill, revision)
+            if expected is not None and backfill.state not in expected:
+                raise TransitionRefused(f"Backfill {backfill_id!r}", backfill.state.value, to.value)
             if not backfill_rows.move(connection, backfill, to, at=at):
                 return
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
@@ -214,6 +229,37 @@ class Ledger:
         """
         with self._write() as connection:
             staging.finish(connection, backfill_id, stages, at=self._now(), by=by)
+
+    def record_verdicts(
+        self,
+        backfill_id: str,
+        verdicts: Mapping[str, PartitionState],
+        evidence: Mapping[str | None, Sequence[Mapping[str, Any]]],
+        *,
+        attempts: Mapping[str, int],
+        revision: int,
+        by: str,
+        reason: str = "",
+    ) -> None:
+        """Move judged partitions to VALIDATED or REJECTED together with what was found; all or nothing.
+
+        ``attempts`` and ``revision`` say which stages were judged, and under which plan.
+
+        :raises LedgerError: a partition was staged again or the plan was revised meanwhile; nothing is recorded.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            backfill_rows.require_revision(backfill, revision)
+            partition_rows.require_attempts(connection, backfill_id, attempts)
+            for to in sorted(set(verdicts.values())):
+                keys = [key for key, verdict in verdicts.items() if verdict is to]
+                partition_rows.move(
+                    connection, backfill_id, keys, to, at=at, reason=reason if to is PartitionState.REJECTED else ""
+                )
+                detail = {"to": to.value, "keys": keys, "revision": revision}
+                trail.add_event(connection, backfill_id, "partitions.judged", at=at, by=by, detail=detail)
+            trail.add_evidence(connection, backfill_id, evidence, revision=revision, at=at, by=by)
 
     def record_evidence(
         self, backfill_id: str, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], *, by: str

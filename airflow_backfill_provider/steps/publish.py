@@ -6,13 +6,14 @@ A crash between any two lines leaves the old rows or the new rows, and running i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, Stopped, TargetMoved
-from airflow_backfill_provider.ledger.records import BackfillRecord, PartitionRecord
+from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
+from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.steps.receipts import newest_of
+from airflow_backfill_provider.steps.baseline import require_equal
+from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
@@ -27,18 +28,6 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.windows import merge
 
 
-@dataclass(frozen=True)
-class PublishResult:
-    """What became visible."""
-
-    published: bool
-    """False when the range already held exactly the staged rows, so that nothing was written."""
-    partitions: int
-    deleted: int
-    inserted: int
-    note: str = ""
-
-
 def publish(work: Work) -> PublishResult:
     """Replace the whole range by its validated rows in one commit; a second call publishes nothing.
 
@@ -47,52 +36,48 @@ def publish(work: Work) -> PublishResult:
     :raises StageChanged: staged rows are not the validated ones; nothing was written.
     """
     work.stop_or_go()
-    plan = work.plan()
-    backfill = work.ledger.backfill(work.backfill_id)
-    records = work.ledger.partitions(work.backfill_id)
-    after = {key: staged_fingerprint(record) for key, record in records.items() if record.rows is not None}
-
-    receipt = newest_of(work.warehouse.receipts(plan.target), work.backfill_id)
+    stored = work.stored_plan()
+    receipt = settle(work, stored)
+    state = work.ledger.backfill(work.backfill_id).state
     if receipt is not None:
-        if receipt.action is Action.ROLLBACK:
-            raise PublishRefused(
-                f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
-            )
-        return _finish(work, plan, after, receipt)
-    if backfill.state in _PUBLISHED:
-        return PublishResult(False, len(records), 0, 0, note="published before; nothing to publish")
+        return _published(work, stored, receipt)
+    if state in _PUBLISHED:
+        return PublishResult(False, len(stored.partitions), 0, 0, note="published before; nothing to publish")
 
-    if backfill.state in _RESUMABLE:
+    revision, plan = work.revision, work.plan()
+    if state in _RESUMABLE:
         validate_range(work)
-        backfill = work.ledger.backfill(work.backfill_id)
-    _require_ready(work, plan, backfill, records)
-    if all(after[key] == plan.baseline[key] for key in plan.keys):
-        return _nothing_to_publish(work, plan, after)
-
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHING, by=work.by)
+    elif state is not BackfillState.VALIDATED:
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} is {state}, not validated; clear what failed and let it run through. "
+            "Nothing was written."
+        )
+    work.ledger.move(
+        work.backfill_id, BackfillState.PUBLISHING, by=work.by, revision=revision, expected={BackfillState.VALIDATED}
+    )
     try:
+        # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
+        records = work.ledger.partitions(work.backfill_id)
+        _require_ready(work, plan, records)
+        after = {key: staged_fingerprint(entry) for key, entry in records.items()}
+        if all(after[key] == plan.baseline[key] for key in plan.keys):
+            return _nothing_to_publish(work, plan, after)
         _back_up(work, plan)
         work.check_stop()
-        receipt = work.warehouse.replace_partitions(
-            plan.target,
-            Publication(
-                backfill_id=work.backfill_id,
-                action=Action.PUBLISH,
-                plan_hash=plan.plan_hash,
-                partitions=plan.partitions,
-                rows=Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions)),
-                before=plan.baseline,
-                after=after,
-            ),
-        )
+        work.warehouse.replace_partitions(plan.target, _publication(work, plan, records, after, revision))
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
-    except (PublishRefused, LockTimeout) as refusal:
-        # The adapter promises that nothing was written, so the backfill may go on from where it was.
-        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=str(refusal))
-        raise
-    return _finish(work, plan, after, receipt)
+    except BackfillError as error:
+        # Whatever went wrong, the receipts know whether the commit happened.
+        receipt = settle(work, plan)
+        if receipt is None:
+            work.log.error("Nothing was published: %s", error)
+            raise
+    else:
+        receipt = settle(work, plan)
+    assert receipt is not None
+    return _published(work, plan, receipt)
 
 
 _PUBLISHED = frozenset({BackfillState.PUBLISHED, BackfillState.COMPLETED})
@@ -100,11 +85,45 @@ _RESUMABLE = frozenset({BackfillState.HALTED, BackfillState.FAILED})
 """Only this step was cleared after a stop; whether the range may be published is asked again."""
 
 
-def _require_ready(work: Work, plan: Plan, backfill: BackfillRecord, records: Mapping[str, PartitionRecord]) -> None:
-    if backfill.state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
+def _publication(
+    work: Work, plan: Plan, records: Mapping[str, PartitionRecord], after: Mapping[str, Fingerprint], revision: int
+) -> Publication:
+    def still_ours() -> None:
+        backfill = work.ledger.backfill(work.backfill_id)
+        if backfill.state is not BackfillState.PUBLISHING or backfill.revision != revision:
+            raise PublishRefused(
+                f"Backfill {work.backfill_id} is {backfill.state} at plan revision {backfill.revision} now: someone took it "
+                "over while this publish ran. Nothing was written."
+            )
+
+    return Publication(
+        backfill_id=work.backfill_id,
+        action=Action.PUBLISH,
+        plan_hash=plan.plan_hash,
+        partitions=plan.partitions,
+        rows=Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions)),
+        before=plan.baseline,
+        after=after,
+        confirm=still_ours,
+    )
+
+
+def _published(work: Work, plan: Plan, receipt: Receipt) -> PublishResult:
+    """The result of a commit that is recorded; one that could not be verified is verified again."""
+    if receipt.action is Action.ROLLBACK:
         raise PublishRefused(
-            f"Backfill {work.backfill_id} is {backfill.state}, not validated; clear what failed and let it run through."
+            f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
         )
+    state = work.ledger.backfill(work.backfill_id).state
+    if state is BackfillState.COMPLETED:
+        return PublishResult(False, len(plan.partitions), 0, 0, note="published before; nothing to publish")
+    if state is BackfillState.PUBLISHED_UNVERIFIED:
+        refuse_unverified(work, plan, unverified(work, plan))
+        work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
+    return PublishResult(True, len(plan.partitions), receipt.deleted, receipt.inserted, note="published in one commit")
+
+
+def _require_ready(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> None:
     unready = [key for key, record in records.items() if record.state is not PartitionState.VALIDATED]
     if unready or set(records) != set(plan.keys):
         raise PublishRefused(
@@ -140,60 +159,10 @@ def _still_right(work: Work, plan: Plan, backup: Backup) -> bool:
         return False
 
 
-def require_equal(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint], claim: str) -> None:
-    """Refuse when a partition is not what it was.
-
-    :raises TargetMoved: with rows expected and found per partition.
-    """
-    moved = {key: (mark.rows, found[key].rows) for key, mark in expected.items() if found[key] != mark}
-    if moved:
-        counts = ", ".join(f"{key} had {old} rows, has {new}" for key, (old, new) in list(moved.items())[:5])
-        raise TargetMoved(
-            f"{claim}: {len(moved)} partitions differ ({counts}). Nothing was written. Trigger the DAG with "
-            '{"backfill_id": "…", "rebase": true} to recompute exactly these.',
-            moved,
-        )
-
-
 def _nothing_to_publish(work: Work, plan: Plan, after: Mapping[str, Fingerprint]) -> PublishResult:
     found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHING, by=work.by)
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
     note = "nothing to publish: the range already holds exactly the staged rows"
     work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=note)
     return PublishResult(False, len(plan.partitions), 0, 0, note=note)
-
-
-def _finish(work: Work, plan: Plan, after: Mapping[str, Fingerprint], receipt: Receipt) -> PublishResult:
-    """Everything after a confirmed commit: verify, and record. Safe to run any number of times."""
-    state = work.ledger.backfill(work.backfill_id).state
-    result = PublishResult(
-        True, len(plan.partitions), receipt.deleted, receipt.inserted, note="published in one commit"
-    )
-    if state in _PUBLISHED:
-        return PublishResult(False, result.partitions, 0, 0, note="published before; nothing to publish")
-    found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
-    wrong = [key for key in plan.keys if found[key] != after[key]]
-    if state not in {BackfillState.PUBLISHING, BackfillState.PUBLISHED_UNVERIFIED}:
-        work.ledger.move(
-            work.backfill_id, BackfillState.PUBLISHING, by=work.by, reason="found its receipt in the table"
-        )
-    work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    work.ledger.record_event(
-        work.backfill_id,
-        "receipt",
-        by=work.by,
-        detail={"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted},
-    )
-    if wrong:
-        reason = (
-            f"The range was published, but {len(wrong)} partitions do not hold what was staged: {', '.join(wrong[:5])}. "
-            f"Something else wrote to {plan.target.table}. Nothing was written again. To undo, trigger "
-            f'rollback__{plan.spec.name} with {{"backfill_id": "{work.backfill_id}"}}.'
-        )
-        if state is not BackfillState.PUBLISHED_UNVERIFIED:
-            work.ledger.move(work.backfill_id, BackfillState.PUBLISHED_UNVERIFIED, by=work.by, reason=reason)
-        raise PublishRefused(reason)
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
-    return result

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_backfill_provider.errors import TransitionRefused
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -121,11 +123,14 @@ def conclude(work: Work) -> Summary:
     """Close the backfill when its outcome is good, or record why it is not; the caller fails the run then."""
     state = work.ledger.backfill(work.backfill_id).state
     if state is BackfillState.PUBLISHED:
-        work.ledger.move(work.backfill_id, BackfillState.COMPLETED, by=work.by)
+        work.ledger.move(work.backfill_id, BackfillState.COMPLETED, by=work.by, expected={state})
     elif state in {BackfillState.PLANNED, BackfillState.RUNNING}:
         rejected = work.ledger.counts(work.backfill_id).get(PartitionState.REJECTED, 0)
         outcome = BackfillState.REJECTED if rejected else BackfillState.FAILED
-        work.ledger.move(work.backfill_id, outcome, by=work.by, reason="the run ended without a publish")
+        with suppress(TransitionRefused):  # another run took the backfill over meanwhile
+            work.ledger.move(
+                work.backfill_id, outcome, by=work.by, reason="the run ended without a publish", expected={state}
+            )
     return summarise(work.ledger, work.backfill_id)
 
 

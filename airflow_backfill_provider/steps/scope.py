@@ -6,12 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from airflow_backfill_provider.batches import Batch
-from airflow_backfill_provider.errors import PublishRefused, RequestError
+from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
-from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan, build_plan
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.request import Mode, Request
+from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published
 from airflow_backfill_provider.windows import merge
@@ -46,7 +47,7 @@ def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_
     """
     existing = work.ledger.find_backfill(work.backfill_id)
     if existing is not None:
-        return _resume(work, request, existing)
+        return _resume(work, request, existing, run)
     if request.backfill_id is not None:
         raise RequestError(
             f"There is no backfill {request.backfill_id} in the ledger; see `airflow safe-backfill list`."
@@ -90,28 +91,34 @@ _OVER = {
 }
 
 
-def _resume(work: Work, request: Request, existing: BackfillRecord) -> Scoped:
+def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) -> Scoped:
     if existing.state in _OVER:
         raise PublishRefused(f"Backfill {existing.backfill_id} {_OVER[existing.state]}. Trigger the DAG anew.")
     if existing.name != work.spec.name:
         raise RequestError(f"Backfill {existing.backfill_id} is of {existing.name}, not of {work.spec.name}.")
-    plan = Plan.from_document(work.ledger.plan(existing.backfill_id).document)
+    plan = work.stored_plan()
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
-    if existing.state in _DONE:
-        return Scoped(plan, plan.batches(), resumed=True, note=f"already {existing.state}")
+    settle(work, plan)
+    state = work.ledger.backfill(existing.backfill_id).state
+    if state in WRITTEN:
+        if request.restage or request.rebase:
+            raise PublishRefused(
+                f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
+            )
+        return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
     restage: set[str] = set()
     reasons: list[str] = []
-    if spec_hash(work.spec) != plan.spec_hash:
-        same_intent = _intent_of(work, plan) == plan.intent_hash
-        if not same_intent and not request.restage:
+    asked = f"restage was asked for by {run.dag_id} {run.run_id}"
+    if request.restage and not _heeded(work, plan, asked):
+        plan = _replan(work, plan)
+        restage |= set(plan.keys)
+        reasons.append(asked)
+    elif spec_hash(work.spec) != plan.spec_hash:
+        if _intent_of(work, plan) != plan.intent_hash:
             work.plan()  # raises, naming both versions
         plan = _replan(work, plan)
-        restage |= set() if same_intent else set(plan.keys)
-        reasons.append("checks or settings changed" if same_intent else "restage: the SQL or target changed")
-    elif request.restage:
-        restage |= set(plan.keys)
-        reasons.append("restage was asked for")
+        reasons.append("checks or settings changed")
     if request.rebase:
         plan, moved = _rebase(work, plan)
         restage |= moved
@@ -119,19 +126,16 @@ def _resume(work: Work, request: Request, existing: BackfillRecord) -> Scoped:
             reasons.append(f"rebase: {len(moved)} partitions moved")
     if reasons:
         _revise(work, plan, restage, "; ".join(reasons))
-    elif existing.state is not BackfillState.PLANNED:
+    elif state is not BackfillState.PLANNED:
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
     return Scoped(plan, plan.batches(), resumed=True, note="; ".join(reasons))
 
 
-_DONE = frozenset(
-    {
-        BackfillState.PUBLISHING,
-        BackfillState.PUBLISHED,
-        BackfillState.COMPLETED,
-        BackfillState.PUBLISHED_UNVERIFIED,
-    }
-)
+def _heeded(work: Work, plan: Plan, asked: str) -> bool:
+    """Whether this run's restage happened already: its conf says so for ever, and clearing it must not start over."""
+    if _intent_of(work, plan) != plan.intent_hash:
+        return False
+    return any(asked in str(event.detail.get("reason", "")) for event in work.ledger.events(plan.backfill_id))
 
 
 def _intent_of(work: Work, plan: Plan) -> str:
@@ -141,6 +145,17 @@ def _intent_of(work: Work, plan: Plan) -> str:
 def _replan(work: Work, plan: Plan) -> Plan:
     """The same partitions under the edited spec, with every fact read again where it may differ."""
     keys = plan.keys
+    was, wanted = plan.spec.target, work.spec.target
+    if (was.table, was.partition_by, was.grain, was.timezone) != (
+        wanted.table,
+        wanted.partition_by,
+        wanted.grain,
+        wanted.timezone,
+    ):
+        raise IntentChanged(
+            f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "
+            f"by {wanted.partition_by} now. It is never taken to another table: abandon it and trigger the DAG anew."
+        )
     fresh = build_plan(
         work.spec,
         Request(partitions=keys, reason=plan.request.reason, mode=plan.request.mode, include_live=True),

@@ -21,6 +21,7 @@ from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.checks import Sql
+from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Published, RowDiff, Source, Staged
@@ -48,7 +49,7 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
     :raises PublishRefused: a partition of the batch is not staged.
     """
     work.stop_or_go()
-    plan = work.plan()
+    revision, plan = work.revision, work.plan()
     partitions = plan.select(keys)
     records = work.ledger.partitions(work.backfill_id, keys)
     rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
@@ -65,12 +66,18 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
         )
     if not open_ones:
         return ValidationResult(validated=0, reused=len(partitions), warnings=0)
-    report = ValidationReport(tuple(judge(work, plan, open_ones, records)))
+    outcomes, evidence = judge(work, plan, open_ones, records)
+    report = ValidationReport(tuple(outcomes))
     bad = report.rejected_keys
     good = [partition.key for partition in open_ones if partition.key not in bad]
-    work.ledger.move_partitions(work.backfill_id, good, PartitionState.VALIDATED, by=work.by)
-    work.ledger.move_partitions(
-        work.backfill_id, sorted(bad), PartitionState.REJECTED, by=work.by, reason=report.summary()
+    work.ledger.record_verdicts(
+        work.backfill_id,
+        dict.fromkeys(good, PartitionState.VALIDATED) | dict.fromkeys(sorted(bad), PartitionState.REJECTED),
+        evidence,
+        attempts={partition.key: records[partition.key].attempt for partition in open_ones},
+        revision=revision,
+        by=work.by,
+        reason=report.summary(),
     )
     for line in report.lines():
         work.log.warning("%s", line)
@@ -86,8 +93,8 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
 
 def judge(
     work: Work, plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
-) -> list[Outcome]:
-    """Measure and compare the staged partitions, evaluate every check, and record the evidence of each."""
+) -> tuple[list[Outcome], dict[str | None, list[dict[str, Any]]]]:
+    """Measure and compare the staged partitions and evaluate every check; outcomes, and the evidence by key."""
     staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
     needed = metrics_for(plan.spec)
     warehouse, target = work.warehouse, plan.target
@@ -98,6 +105,12 @@ def judge(
         rows = Source(plan.spec.source.table, plan.spec.source.partition_by)
         of_source = warehouse.measure(target, rows, partitions, needed.source)
     diffs = warehouse.compare(target, Published(), staged, partitions)
+    # Compared with anything but the baseline, the rows say nothing about what a publish would replace.
+    require_equal(
+        {partition.key: plan.baseline[partition.key] for partition in partitions},
+        warehouse.fingerprint(target, Published(), partitions),
+        f"The published range of {target.table} moved since the plan was made",
+    )
     judged: list[Outcome] = []
     evidence: dict[str | None, list[dict[str, Any]]] = {}
     for partition in partitions:
@@ -109,8 +122,7 @@ def judge(
         outcomes = [_with_sql(work, plan, staged, partition, outcome) for outcome in outcomes]
         evidence[key] = [*(outcome.to_json() for outcome in outcomes), _diff_evidence(diffs[key])]
         judged += outcomes
-    work.ledger.record_evidence(work.backfill_id, evidence, by=work.by)
-    return judged
+    return judged, evidence
 
 
 def validate_range(work: Work) -> int:
@@ -120,7 +132,7 @@ def validate_range(work: Work) -> int:
     :raises ValidationFailed: a staged key exists outside the range, or twice in it.
     """
     work.stop_or_go()
-    plan = work.plan()
+    revision, plan = work.revision, work.plan()
     records = work.ledger.partitions(work.backfill_id)
     if all(record.state in {PartitionState.PUBLISHED, PartitionState.ROLLED_BACK} for record in records.values()):
         return len(records)
@@ -138,8 +150,11 @@ def validate_range(work: Work) -> int:
         Outcome.of_range(
             "key_outside_range", f"no staged {key} outside the range", conflicts.outside, conflicts.examples
         ),
-        Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, conflicts.examples),
     ]
+    if not no_new_keys:
+        outcomes.append(
+            Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, conflicts.examples)
+        )
     work.ledger.record_evidence(work.backfill_id, {None: [outcome.to_json() for outcome in outcomes]}, by=work.by)
     report = ValidationReport(tuple(outcomes))
     if report.failures:
@@ -152,7 +167,7 @@ def validate_range(work: Work) -> int:
     # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
     if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
         work.run()
-        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by)
+        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, revision=revision)
     return len(records)
 
 

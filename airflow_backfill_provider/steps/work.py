@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from airflow_backfill_provider.errors import IntentChanged, Stopped
+from airflow_backfill_provider.errors import IntentChanged, PublishRefused, Stopped, TransitionRefused
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -42,12 +43,21 @@ class Work:
     now: Callable[[], datetime] = utc_now
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))
 
+    @property
+    def revision(self) -> int:
+        """The newest plan revision."""
+        return self.ledger.backfill(self.backfill_id).revision
+
+    def stored_plan(self) -> Plan:
+        """The frozen plan, whatever the spec says by now."""
+        return Plan.from_document(self.ledger.plan(self.backfill_id).document)
+
     def plan(self) -> Plan:
         """The frozen plan, once it is certain that the spec is still the one it was made from.
 
         :raises IntentChanged: the spec was edited since; naming both versions and the way on.
         """
-        plan = Plan.from_document(self.ledger.plan(self.backfill_id).document)
+        plan = self.stored_plan()
         here = spec_hash(self.spec)
         if here == plan.spec_hash:
             return plan
@@ -72,14 +82,13 @@ class Work:
             raise
 
     def halt(self, reason: str) -> None:
-        """Record that the backfill is halted; one whose outcome is decided stays what it is."""
-        if self.ledger.backfill(self.backfill_id).state in HALTABLE:
-            self.ledger.move(self.backfill_id, BackfillState.HALTED, by=self.by, reason=reason)
+        """Record that the backfill is halted; one that publishes, or whose outcome is decided, stays what it is."""
+        with suppress(TransitionRefused):
+            self.ledger.move(self.backfill_id, BackfillState.HALTED, by=self.by, reason=reason, expected=HALTABLE)
 
     def run(self) -> None:
         """Record that work goes on."""
-        if self.ledger.backfill(self.backfill_id).state is not BackfillState.RUNNING:
-            self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
+        self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
 
 
 HALTABLE = frozenset({BackfillState.PLANNED, BackfillState.RUNNING, BackfillState.VALIDATED})
@@ -87,13 +96,14 @@ HALTABLE = frozenset({BackfillState.PLANNED, BackfillState.RUNNING, BackfillStat
 
 def staged_partition(partition: Partition, record: PartitionRecord) -> StagedPartition:
     """The staged rows that the ledger has on record for a partition."""
-    assert record.location is not None
-    return StagedPartition(partition, record.location, staged_fingerprint(record))
+    return StagedPartition(partition, str(record.location), staged_fingerprint(record))
 
 
 def staged_fingerprint(record: PartitionRecord) -> Fingerprint:
-    """The fingerprint a partition's rows had when they were staged."""
-    assert record.rows is not None
-    assert record.digest is not None
-    assert record.method is not None
+    """The fingerprint a partition's rows had when they were staged.
+
+    :raises PublishRefused: it is not staged.
+    """
+    if record.rows is None or record.digest is None or record.method is None:
+        raise PublishRefused(f"Partition {record.key} is {record.state}, so no staged rows are on record for it.")
     return Fingerprint(record.rows, record.digest, record.method)

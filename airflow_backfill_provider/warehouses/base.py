@@ -7,7 +7,7 @@ one statement.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -186,6 +186,10 @@ class Publication:
     """What the published range must still be, by partition key."""
     after: Mapping[str, Fingerprint]
     """What the published range must be once replaced, by partition key."""
+    confirm: Callable[[], None] = lambda: None
+    """Called inside the transaction, before the receipt; raises when the caller has lost the right to go on."""
+    keys_may_repeat: bool = False
+    """Let a key land that the table also has outside the range."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +320,7 @@ class Warehouse(Protocol):
 
         :raises TargetMoved: the range is not ``before``; nothing was written.
         :raises StageChanged: what would land is not ``after``; nothing was written.
-        :raises PublishRefused: no partition was given.
+        :raises PublishRefused: no partition was given, or a key that lands also exists outside the range.
         :raises LockTimeout: the engine's lock was not to be had in time; nothing was written.
         """
         ...

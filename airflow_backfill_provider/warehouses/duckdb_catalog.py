@@ -104,7 +104,9 @@ def find_table(run: Run, name: str) -> Table:
 
 
 def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Target:
-    """The published table as a target, column names in the catalog's spelling.
+    """The published table as a target, its name and its columns' in the catalog's spelling.
+
+    However a spec spells the table, two backfills of it then claim the same name.
 
     :raises SpecError: as :meth:`Warehouse.describe`.
     """
@@ -119,8 +121,13 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Targ
     for column in (partition_column, *keys):
         if column.generated:
             raise SpecError(f"{name}.{column.name} is a generated column; a partition or key column must be stored.")
+    place = table.place
     return Target(
-        name, partition_column.name, table.clock(partition_by), tuple(column.name for column in keys), table.columns
+        name if "." in place.schema or "." in place.name else str(place),
+        partition_column.name,
+        table.clock(partition_by),
+        tuple(column.name for column in keys),
+        table.columns,
     )
 
 

@@ -18,7 +18,7 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.duckdb_catalog import Run, comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Buckets, Piece, fingerprints
+from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Buckets, Piece, fingerprints, keys_outside
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
 from airflow_backfill_provider.windows import merge
 
@@ -86,9 +86,11 @@ class Replacement:
             self.guard(text)
             self.refuse_other_columns()
             self.refuse_moved()
+            self.refuse_repeated_keys()
             deleted = self.delete()
             inserted = self.insert()
             self.refuse_changed(deleted, inserted)
+            self._publication.confirm()
             receipt = self.write_receipt(deleted, inserted)
         return receipt
 
@@ -121,6 +123,20 @@ class Replacement:
                 f"{self._target.table} moved since the plan was made; nothing was written. {_name(moved)} "
                 "Rebase: plan these partitions again.",
                 moved,
+            )
+
+    def refuse_repeated_keys(self) -> None:
+        """:raises PublishRefused: a key that lands also exists outside the range."""
+        target = self._target
+        # A key that holds the partition column cannot be in two partitions.
+        if self._publication.keys_may_repeat or target.partition_by in target.key:
+            return
+        repeated = self._session.run(keys_outside(self._landing, self._published, target.key) + " LIMIT 5")
+        if repeated:
+            named = "; ".join(", ".join(map(str, key)) for key in repeated)
+            raise PublishRefused(
+                f"{target.table} has rows outside the range with the same {', '.join(target.key)} as rows that would land "
+                f"(for example {named}); nothing was written. Find out which of them is right first."
             )
 
     def delete(self) -> int:

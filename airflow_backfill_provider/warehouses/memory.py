@@ -269,6 +269,9 @@ class MemoryWarehouse:
                 for row, (moment,) in zip(table.rows, moments, strict=True)
                 if not any(holds(window, moment) for window in windows)
             ]
+            if not publication.keys_may_repeat:
+                _refuse_repeated_keys(target, Table(table.columns, tuple(kept)), landing.values())
+            publication.confirm()
             names = tuple(column.name for column in table.columns)
             added = [row for staged in landing.values() for row in in_order(staged, names)]
             earlier = self._receipts.get(target.table, ())
@@ -391,6 +394,13 @@ class MemoryStage:
 
 def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
     return {key: (expected[key].rows, now.rows) for key, now in found.items() if expected[key] != now}
+
+
+def _refuse_repeated_keys(target: Target, kept: Table, landing: Iterable[Table]) -> None:
+    outside = {key for key in in_order(kept, target.key) if None not in key}
+    repeated = [key for table in landing for key in in_order(table, target.key) if key in outside]
+    if repeated:
+        raise PublishRefused(f"{target.table} has keys outside the range that would land too: {repeated[:_EXAMPLES]}.")
 
 
 def _refuse_incomplete(publication: Publication) -> None:

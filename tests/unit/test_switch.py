@@ -20,7 +20,23 @@ def test_these_values_mean_stop(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, "", "False", "0", "no", "true", " TRUE ", "[]", '{"all": "false"}', '{"all": 0}', "{", "null", "go"]
+    "value",
+    [
+        None,
+        "",
+        "False",
+        "0",
+        "no",
+        "true",
+        " TRUE ",
+        "[]",
+        '{"all": "false"}',
+        '{"all": 0}',
+        "{",
+        "null",
+        "go",
+        '{"all": true, "all": false}',
+    ],
 )
 def test_what_cannot_be_read_means_stop_and_says_how_to_mend_it(value: str | None) -> None:
     verdict = decide(value, "fct_orders")

@@ -1,0 +1,116 @@
+"""Settle: find out from the table's receipts what a publish came to that was cut off, and record it.
+
+The receipt stands in the same commit as the rows, so it is right where the ledger may be late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_backfill_provider.errors import PublishRefused
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.receipts import newest_of
+from airflow_backfill_provider.steps.work import Work, staged_fingerprint
+from airflow_backfill_provider.warehouses.base import Action, Fingerprint, Published, Receipt
+
+
+@dataclass(frozen=True)
+class PublishResult:
+    """What became visible."""
+
+    published: bool
+    """False when this backfill wrote nothing, or was completed before."""
+    partitions: int
+    deleted: int
+    inserted: int
+    note: str = ""
+
+
+def settle(work: Work, plan: Plan) -> Receipt | None:
+    """Bring the ledger up to what the table's receipts say; this backfill's newest receipt, if it ever wrote.
+
+    A commit that nobody recorded becomes ``published`` (or ``published_unverified``); a publish that was cut off before
+    its commit becomes ``validated`` again. Safe to run at any time, also beside a running publish, which asks once
+    more, inside its transaction, whether it may still go on.
+    """
+    receipt = newest_of(work.warehouse.receipts(plan.target), work.backfill_id)
+    backfill = work.ledger.backfill(work.backfill_id)
+    if receipt is not None and receipt.action is Action.PUBLISH and backfill.state in _UNRECORDED:
+        record(work, plan, receipt)
+    elif receipt is None and backfill.state is BackfillState.PUBLISHING:
+        states = {entry.state for entry in work.ledger.partitions(work.backfill_id).values()}
+        if states == {PartitionState.PUBLISHED}:
+            # Nothing had to be written, and the worker died between two lines of saying so.
+            work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={backfill.state})
+        else:
+            work.ledger.move(
+                work.backfill_id,
+                BackfillState.VALIDATED,
+                by=work.by,
+                reason="a publish was cut off before its commit",
+                expected={backfill.state},
+            )
+    return receipt
+
+
+_UNRECORDED = frozenset(BackfillState) - {
+    BackfillState.PUBLISHED,
+    BackfillState.PUBLISHED_UNVERIFIED,
+    BackfillState.COMPLETED,
+    BackfillState.ROLLED_BACK,
+    BackfillState.EXPIRED,
+}
+
+
+def record(work: Work, plan: Plan, receipt: Receipt) -> tuple[str, ...]:
+    """Verify and record a confirmed commit; the partitions that do not hold what was staged. Safe to run again."""
+    wrong = unverified(work, plan)
+    work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
+    detail = {"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted}
+    work.ledger.record_event(work.backfill_id, "receipt", by=work.by, detail=detail)
+    if wrong:
+        work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
+        work.ledger.move(
+            work.backfill_id,
+            BackfillState.PUBLISHED_UNVERIFIED,
+            by=work.by,
+            reason=f"not as staged: {', '.join(wrong[:5])}",
+        )
+    else:
+        work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
+    return wrong
+
+
+def unverified(work: Work, plan: Plan) -> tuple[str, ...]:
+    """The partitions whose published rows are not what was staged."""
+    after = staged_fingerprints(work)
+    found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
+    return tuple(key for key in plan.keys if not same_rows(after[key], found[key]))
+
+
+def staged_fingerprints(work: Work) -> Mapping[str, Fingerprint]:
+    """What was staged, by partition key.
+
+    :raises PublishRefused: a partition is not staged.
+    """
+    return {key: staged_fingerprint(entry) for key, entry in work.ledger.partitions(work.backfill_id).items()}
+
+
+def same_rows(expected: Fingerprint, found: Fingerprint) -> bool:
+    """Whether two fingerprints are of the same rows; digests of two engine versions compare by row count alone."""
+    if expected.method != found.method:
+        return expected.rows == found.rows
+    return expected == found
+
+
+def refuse_unverified(work: Work, plan: Plan, wrong: tuple[str, ...]) -> None:
+    """:raises PublishRefused: the range does not hold what was staged, though the commit happened."""
+    if wrong:
+        raise PublishRefused(
+            f"The range was published, but {len(wrong)} partitions do not hold what was staged: {', '.join(wrong[:5])}. "
+            f"Something else wrote to {plan.target.table}. Nothing was written again. To undo, trigger "
+            f'rollback__{plan.spec.name} with {{"backfill_id": "{work.backfill_id}"}} (and "force": true, which keeps a copy '
+            "of what it overwrites); or mend those rows and clear atomic_publish."
+        )
