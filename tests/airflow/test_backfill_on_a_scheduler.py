@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from airflow_backfill_provider.demo.airflow_api import AirflowApi, wait_until
-from airflow_backfill_provider.demo.local_airflow import LocalAirflow
+from airflow_backfill_provider.demo.local_airflow import AirflowDied, LocalAirflow
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -328,3 +328,36 @@ def test_the_connections_secrets_are_nowhere_to_be_found(shop: Shop) -> None:
             searched += 1
             assert SECRET.encode() not in path.read_bytes(), path
     assert searched > 20
+
+
+def test_the_commands_plan_list_show_and_give_up(shop: Shop, tmp_path: Path) -> None:
+    specs = shop.airflow.dags_folder / "backfill_dags" / "backfills"
+    command = shop.airflow.cli
+    assert "is fine: orders rebuilds analytics.orders" in command(
+        "safe-backfill", "validate-spec", str(specs / "orders.yaml")
+    )
+    with pytest.raises(AirflowDied, match="tabel"):
+        command("safe-backfill", "validate-spec", str(specs / "malformed.yaml"))
+    range_ = ("--from-date", DAYS[0], "--to-date", DAYS[-1])
+    printed = command("safe-backfill", "plan", str(specs / "orders.yaml"), *range_)
+    assert "12 of one day in UTC: 2024-03-01 … 2024-03-12" in printed
+    assert "600 published now" in printed
+
+    _, found = run_to(shop, "backfill__orders", WHOLE | {"mode": "stage"}, "success")
+    assert f"{found}  " in command("safe-backfill", "list", "--name", "orders")
+    assert "12 validated" in command("safe-backfill", "status", found)
+    assert "its range is free" in command("safe-backfill", "abandon", found, "--reason", "only a test")
+    assert shop.state(found) is BackfillState.EXPIRED
+    with pytest.raises(AirflowDied, match="no backfill"):
+        command("safe-backfill", "status", "0" * 12)
+
+
+def test_a_new_spec_is_written_once_and_can_be_read(shop: Shop, tmp_path: Path) -> None:
+    sql = tmp_path / "orders.sql"
+    sql.write_text((shop.airflow.dags_folder / "backfill_dags" / "orders.sql").read_text())
+    new = ("safe-backfill", "new", "--table", "analytics.orders", "--sql", str(sql), "--partition-by", "order_date")
+    new = (*new, "--key", "order_id", "--folder", str(tmp_path / "backfills"))
+    assert "backfills_dags.py" in shop.airflow.cli(*new)
+    assert "is fine" in shop.airflow.cli("safe-backfill", "validate-spec", str(tmp_path / "backfills" / "orders.yaml"))
+    with pytest.raises(AirflowDied, match="is there already"):
+        shop.airflow.cli(*new)

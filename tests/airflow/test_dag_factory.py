@@ -1,0 +1,103 @@
+"""What the factory makes of a folder of specs, looked at without running it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, Connection, Variable
+
+from airflow_backfill_provider.dag_factory import backfill_dags
+from airflow_backfill_provider.errors import SpecError
+
+SPEC = """
+name: {name}
+target: {{table: analytics.{name}, partition_by: day, key: [id]}}
+transform: {{sql: ../rows.sql}}
+compute: {{conn_id: nowhere, max_concurrency: 3, pool: side}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    specs = tmp_path / "backfills"
+    specs.mkdir()
+    (tmp_path / "rows.sql").write_text("SELECT id, day FROM raw.rows WHERE day = DATE '{{ data_interval_start | ds }}'")
+    return specs
+
+
+def make(folder: Path, *names: str) -> dict[str, DAG]:
+    for name in names:
+        (folder / f"{name}.yaml").write_text(SPEC.format(name=name))
+    return backfill_dags(folder)
+
+
+def test_a_spec_makes_two_dags_that_are_not_paused_upon_creation(folder: Path) -> None:
+    dags = make(folder, "orders")
+    assert sorted(dags) == ["backfill__orders", "rollback__orders"]
+    assert all(dag.is_paused_upon_creation is False and dag.schedule is None for dag in dags.values())
+
+
+def test_everything_that_computes_runs_in_the_pool_and_what_must_always_run_does_not(folder: Path) -> None:
+    tasks = make(folder, "orders")["backfill__orders"].task_dict
+    pools = {task_id: task.pool for task_id, task in tasks.items()}
+    in_pool = {task_id for task_id, pool in pools.items() if pool == "side"}
+    assert in_pool == {
+        "pool_ready",
+        "partitions.stage_recompute",
+        "partitions.validate_partition",
+        "validate_range",
+        "atomic_publish",
+    }
+    assert pools["scope_partitions"] == pools["report"] == "default_pool"
+
+
+def test_evidence_comes_early_and_the_cap_is_set_per_run(folder: Path) -> None:
+    tasks: dict[str, Any] = make(folder, "orders")["backfill__orders"].task_dict
+    for task_id in ("partitions.stage_recompute", "partitions.validate_partition"):
+        assert "upstream" in str(tasks[task_id].weight_rule).lower()
+        assert tasks[task_id].max_active_tis_per_dagrun == 3
+
+
+def test_the_report_is_the_only_leaf_and_runs_whatever_happened(folder: Path) -> None:
+    dag = make(folder, "orders")["backfill__orders"]
+    assert [task.task_id for task in dag.leaves] == ["report"]
+    assert dag.task_dict["report"].trigger_rule == "all_done"
+
+
+def test_parsing_reads_no_connection_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("read while parsing")
+
+    monkeypatch.setattr(Variable, "get", forbidden)
+    monkeypatch.setattr(Connection, "get", forbidden)
+    assert len(make(folder, "orders", "customers")) == 4
+
+
+def test_one_malformed_spec_of_fifty_takes_no_other_down_and_fails_in_its_own_words(folder: Path) -> None:
+    names = [f"t{number}" for number in range(49)]
+    (folder / "broken.yaml").write_text(SPEC.format(name="broken").replace("partition_by", "partition_bye"))
+    dags = make(folder, *names)
+    broken = [dag for dag_id, dag in dags.items() if dag_id.startswith("malformed__")]
+    assert len(dags) == 2 * 49 + 1
+    (stand_in,) = broken
+    with pytest.raises(SpecError, match=r"(?s)broken\.yaml.*partition_bye"):
+        stand_in.get_serialized_fields()
+
+
+def test_two_specs_of_one_name_are_an_error_and_the_first_stays(folder: Path) -> None:
+    make(folder, "orders")
+    (folder / "z_again.yaml").write_text(SPEC.format(name="orders"))
+    dags = backfill_dags(folder)
+    assert "backfill__orders" in dags
+    (stand_in,) = [dag for dag_id, dag in dags.items() if dag_id.startswith("malformed__")]
+    with pytest.raises(SpecError, match="names must differ"):
+        stand_in.get_serialized_fields()
+
+
+def test_the_trigger_form_has_every_field_of_a_request(folder: Path) -> None:
+    from airflow_backfill_provider.spec.request import Request
+
+    dag = make(folder, "orders")["backfill__orders"]
+    assert set(dag.params) == set(Request.model_fields)
