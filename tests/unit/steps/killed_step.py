@@ -23,7 +23,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
-from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb.session import Session
 
 THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
 FORKS = get_context("forkserver")

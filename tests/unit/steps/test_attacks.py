@@ -25,7 +25,7 @@ from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch, validate_range
-from airflow_backfill_provider.warehouses import duckdb as adapter
+from airflow_backfill_provider.warehouses.duckdb import adapter
 
 OTHER = RIGHT.replace("NULL", "-1")
 

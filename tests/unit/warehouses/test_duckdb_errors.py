@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
-from airflow_backfill_provider.warehouses.duckdb_errors import translated
+from airflow_backfill_provider.warehouses.duckdb.errors import translated
 
 DRIVER_ERRORS = [error for _, error in inspect.getmembers(duckdb, inspect.isclass) if issubclass(error, duckdb.Error)]
 HELD = 'IO Error: Could not set lock on file "x": Conflicting lock is held in python (PID 1)'

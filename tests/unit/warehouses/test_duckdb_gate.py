@@ -14,7 +14,7 @@ from duckdb_shop import SHORT, Shop, day, process
 
 from airflow_backfill_provider.errors import LockTimeout, WarehouseError
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
-from airflow_backfill_provider.warehouses.duckdb_gate import Gate
+from airflow_backfill_provider.warehouses.duckdb.gate import Gate
 
 STAGER = """
 import random

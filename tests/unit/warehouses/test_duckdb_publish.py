@@ -17,14 +17,14 @@ from duckdb_shop import AMOUNTS, RANGE, Shop, process, run_process
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import Action, Receipt, Staged
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
-from airflow_backfill_provider.warehouses.duckdb_publish import Replacement
+from airflow_backfill_provider.warehouses.duckdb.publish import Replacement
 
 KEY = ["", "PRIMARY KEY"]
 
 PUBLISH = """
 import duckdb
-from airflow_backfill_provider.warehouses.duckdb_publish import Replacement
-from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb.publish import Replacement
+from airflow_backfill_provider.warehouses.duckdb.session import Session
 shop = Shop.open(folder)
 def kill_after(owner, name):
     step = getattr(owner, name)

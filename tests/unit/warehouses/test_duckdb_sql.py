@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_backfill_provider.warehouses.base import Clock
-from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece, fingerprints
+from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece, fingerprints
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Grain, Partition, Window, partition_at
 

@@ -24,7 +24,7 @@ def test_a_killed_writer_leaves_whole_partitions(shop: Shop, tmp_path: Path) -> 
     killed = run_process(
         tmp_path,
         """
-from airflow_backfill_provider.warehouses.duckdb_stage import DuckDBStage
+from airflow_backfill_provider.warehouses.duckdb.stage import DuckDBStage
 shop = Shop.open(folder)
 insert = DuckDBStage._insert
 with shop.warehouse.open_stage(shop.target, "b1", "killed") as stage:

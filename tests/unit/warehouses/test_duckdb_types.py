@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from airflow_backfill_provider.warehouses.duckdb_types import lossless
+from airflow_backfill_provider.warehouses.duckdb.types import lossless
 
 VALUES = {
     "TINYINT": ["-128", "0", "127"],

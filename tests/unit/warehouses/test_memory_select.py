@@ -8,7 +8,7 @@ import pytest
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Column
-from airflow_backfill_provider.warehouses.memory_select import Select, Table
+from airflow_backfill_provider.warehouses.memory.select import Select, Table
 
 COLUMNS = (
     Column("id", "BIGINT"),

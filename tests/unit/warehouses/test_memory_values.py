@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_backfill_provider.warehouses.memory_values import cast, land, lossless, parse_type
+from airflow_backfill_provider.warehouses.memory.values import cast, land, lossless, parse_type
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import TypeVar
 import duckdb
 
 from airflow_backfill_provider.errors import WarehouseError
-from airflow_backfill_provider.warehouses.duckdb_errors import held_by_another_process, open_in_this_process
-from airflow_backfill_provider.warehouses.duckdb_gate import Gate
-from airflow_backfill_provider.warehouses.duckdb_session import Session
+from airflow_backfill_provider.warehouses.duckdb.errors import held_by_another_process, open_in_this_process
+from airflow_backfill_provider.warehouses.duckdb.gate import Gate
+from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
 Setting = str | bool | int | float | list[str]

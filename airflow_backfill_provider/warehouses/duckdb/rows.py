@@ -7,11 +7,11 @@ from typing import assert_never
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Backup, Published, Rows, Source, Staged, Target
-from airflow_backfill_provider.warehouses.duckdb_catalog import find_table, locate
-from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
-from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import NANOSECONDS, Piece
-from airflow_backfill_provider.warehouses.duckdb_stage import COVERS, ROWS
+from airflow_backfill_provider.warehouses.duckdb.catalog import find_table, locate
+from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.duckdb.sql import NANOSECONDS, Piece
+from airflow_backfill_provider.warehouses.duckdb.stage import COVERS, ROWS
 from airflow_backfill_provider.windows import Partition
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.base import RowDiff
-from airflow_backfill_provider.warehouses.memory_select import Row, Table
-from airflow_backfill_provider.warehouses.memory_values import Value, cast, land, parse_type
+from airflow_backfill_provider.warehouses.memory.select import Row, Table
+from airflow_backfill_provider.warehouses.memory.values import Value, cast, land, parse_type
 from airflow_backfill_provider.windows import Partition
 
 _EXACT_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL"})

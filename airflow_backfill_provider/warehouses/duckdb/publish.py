@@ -16,9 +16,9 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     Target,
 )
-from airflow_backfill_provider.warehouses.duckdb_catalog import Run, comment, find_table, locate
-from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Buckets, Piece, fingerprints, keys_outside
+from airflow_backfill_provider.warehouses.duckdb.catalog import Run, comment, find_table, locate
+from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Buckets, Piece, fingerprints, keys_outside
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
 from airflow_backfill_provider.windows import merge
 

@@ -46,8 +46,8 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
-from airflow_backfill_provider.warehouses.memory_measure import diff_rows, measure_rows, metric_query
-from airflow_backfill_provider.warehouses.memory_rows import (
+from airflow_backfill_provider.warehouses.memory.measure import diff_rows, measure_rows, metric_query
+from airflow_backfill_provider.warehouses.memory.rows import (
     METHOD,
     cut,
     fingerprint,
@@ -56,8 +56,8 @@ from airflow_backfill_provider.warehouses.memory_rows import (
     instant,
     land_row,
 )
-from airflow_backfill_provider.warehouses.memory_select import DIALECT, Row, Select, Table
-from airflow_backfill_provider.warehouses.memory_values import lossless, parse_type
+from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
+from airflow_backfill_provider.warehouses.memory.values import lossless, parse_type
 from airflow_backfill_provider.windows import Partition, merge
 
 _EXAMPLES = 5

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Fingerprint, StagedPartition, Target
-from airflow_backfill_provider.warehouses.duckdb_door import Door
-from airflow_backfill_provider.warehouses.duckdb_errors import translated
-from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import EMPTY_DIGEST, Piece, row_hash
+from airflow_backfill_provider.warehouses.duckdb.door import Door
+from airflow_backfill_provider.warehouses.duckdb.errors import translated
+from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Piece, row_hash
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
 from airflow_backfill_provider.windows import Partition
 

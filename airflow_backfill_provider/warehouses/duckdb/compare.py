@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_backfill_provider.warehouses.base import RowDiff, Target
-from airflow_backfill_provider.warehouses.duckdb_session import Session
-from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece, differences, key_faults, row_counts
+from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece, differences, key_faults, row_counts
 from airflow_backfill_provider.windows import Partition
 
 

@@ -25,7 +25,7 @@ from sqlglot.optimizer.qualify import qualify
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Column
-from airflow_backfill_provider.warehouses.memory_values import Value, cast
+from airflow_backfill_provider.warehouses.memory.values import Value, cast
 
 DIALECT = "duckdb"
 _BINDING = f"{DIALECT}, normalization_strategy=case_sensitive"

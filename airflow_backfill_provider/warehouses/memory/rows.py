@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Fingerprint
-from airflow_backfill_provider.warehouses.memory_select import Row, Table
-from airflow_backfill_provider.warehouses.memory_values import Value, land
+from airflow_backfill_provider.warehouses.memory.select import Row, Table
+from airflow_backfill_provider.warehouses.memory.values import Value, land
 from airflow_backfill_provider.windows import Partition, Window
 
 METHOD = "memory 1"

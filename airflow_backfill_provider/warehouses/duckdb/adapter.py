@@ -15,9 +15,6 @@ import duckdb
 
 from airflow_backfill_provider.errors import PublishRefused, TransformRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
-from airflow_backfill_provider.warehouses import duckdb_catalog as catalog
-from airflow_backfill_provider.warehouses import duckdb_sql as sql
-from airflow_backfill_provider.warehouses import duckdb_stage as aside
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -36,15 +33,18 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
-from airflow_backfill_provider.warehouses.duckdb_compare import compare_pieces
-from airflow_backfill_provider.warehouses.duckdb_door import Door, Setting
-from airflow_backfill_provider.warehouses.duckdb_errors import translated
-from airflow_backfill_provider.warehouses.duckdb_files import StagingFolder
-from airflow_backfill_provider.warehouses.duckdb_publish import Replacement, read_receipts, refuse_incomplete
-from airflow_backfill_provider.warehouses.duckdb_rows import needs_warehouse, pieces
-from airflow_backfill_provider.warehouses.duckdb_session import IN_SMALL_COMMITS, WRITABLE, Session
-from airflow_backfill_provider.warehouses.duckdb_sql import Buckets, Piece
-from airflow_backfill_provider.warehouses.duckdb_types import lossless
+from airflow_backfill_provider.warehouses.duckdb import catalog as catalog
+from airflow_backfill_provider.warehouses.duckdb import sql as sql
+from airflow_backfill_provider.warehouses.duckdb import stage as aside
+from airflow_backfill_provider.warehouses.duckdb.compare import compare_pieces
+from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
+from airflow_backfill_provider.warehouses.duckdb.errors import translated
+from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts, refuse_incomplete
+from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces
+from airflow_backfill_provider.warehouses.duckdb.session import IN_SMALL_COMMITS, WRITABLE, Session
+from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
+from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
 from airflow_backfill_provider.windows import Partition
 

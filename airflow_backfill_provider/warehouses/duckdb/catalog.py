@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Clock, Column, Target
-from airflow_backfill_provider.warehouses.duckdb_types import CLOCKS
+from airflow_backfill_provider.warehouses.duckdb.types import CLOCKS
 from airflow_backfill_provider.warehouses.sql import quote_path, text_literal
 
 Run = Callable[[str], list[tuple[Any, ...]]]
