@@ -31,6 +31,7 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "start_staging": lambda ledger: ledger.start_staging("b", ["k"], owner="x"),
     "finish_staging": lambda ledger: ledger.finish_staging("b", [], by="x"),
     "record_evidence": lambda ledger: ledger.record_evidence("b", {None: []}, by="x"),
+    "record_verdicts": lambda ledger: ledger.record_verdicts("b", {}, {}, attempts={}, revision=1, by="x"),
     "evidence": lambda ledger: ledger.evidence("b"),
     "set_backup": lambda ledger: ledger.set_backup("b", "l", {}, by="x"),
     "record_event": lambda ledger: ledger.record_event("b", "a", by="x"),

@@ -320,7 +320,7 @@ def test_a_row_that_breaks_a_constraint_of_the_table_is_refused_with_nothing_wri
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
         staged = Staged(
             tuple(
-                stage.write(partition, f"SELECT 1 AS id, DATE '{partition.key}' AS day, 2 AS amount, '' AS note")
+                stage.write(partition, f"SELECT 999 AS id, DATE '{partition.key}' AS day, 2 AS amount, '' AS note")
                 for partition in RANGE
             )
         )
