@@ -95,3 +95,25 @@ def test_validating_again_keeps_the_stage_and_retires_the_verdict(ledger: Ledger
     record = ledger.partitions("bf1")[KEY]
     assert (record.state, record.location, record.reason) == (P.STAGED, "stage-1", "")
     assert ledger.evidence("bf1") == {}
+
+
+def test_a_verdict_about_an_attempt_that_was_overtaken_is_not_recorded(ledger: Ledger):
+    open_backfill(ledger)
+    judged = stage(ledger, "bf1", KEY)
+    stage(ledger, "bf1", KEY, location="stage-2")
+    verdict = {"verdicts": {KEY: P.VALIDATED}, "evidence": {KEY: [{"verdict": "pass"}]}, "revision": 1, "by": "w"}
+    with pytest.raises(LedgerError, match="staged again meanwhile"):
+        ledger.record_verdicts("bf1", attempts={KEY: judged}, **verdict)
+    assert ledger.partitions("bf1")[KEY].state is P.STAGED
+    assert ledger.evidence("bf1") == {}
+    ledger.record_verdicts("bf1", attempts={KEY: judged + 1}, **verdict)
+    assert ledger.partitions("bf1")[KEY].state is P.VALIDATED
+
+
+def test_a_verdict_under_an_older_plan_revision_is_not_recorded(ledger: Ledger):
+    open_backfill(ledger)
+    attempt = stage(ledger, "bf1", KEY)
+    ledger.revise_plan("bf1", stored_plan("v2"), restage=[], revalidate=[], by="ana", reason="other checks")
+    with pytest.raises(LedgerError, match="rests on revision 1, and it has 2"):
+        ledger.record_verdicts("bf1", {KEY: P.VALIDATED}, {KEY: []}, attempts={KEY: attempt}, revision=1, by="w")
+    assert ledger.partitions("bf1")[KEY].state is P.STAGED

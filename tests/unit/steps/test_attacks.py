@@ -356,6 +356,21 @@ def test_a_stopped_second_publisher_does_not_keep_the_first_commit_from_being_re
     assert conclude(world.work()).backfill.state is BackfillState.COMPLETED
 
 
+def test_a_publish_that_was_taken_over_while_it_ran_stops_inside_its_transaction(world: World) -> None:
+    world.prepare()
+    before = world.published()
+
+    def taken_over() -> None:
+        world.ledger.move(world.id, BackfillState.VALIDATED, by="ann", reason="settled by another run")
+
+    meddle(world, "warehouse", "replace_partitions", taken_over)
+    with pytest.raises(PublishRefused, match="took it over"):
+        world.publish()
+    assert world.published() == before
+    assert world.warehouse.receipts(world.scope(mode="plan", backfill_id=world.id).plan.target) == ()
+    assert world.publish().published
+
+
 def test_a_zombie_that_stages_while_publishing_changes_nothing(world: World) -> None:
     scoped = world.prepare()
 
