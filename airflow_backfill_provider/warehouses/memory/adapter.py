@@ -38,6 +38,7 @@ from airflow_backfill_provider.warehouses.base import (
     Publication,
     Published,
     Receipt,
+    Recompute,
     RowDiff,
     Rows,
     Source,
@@ -58,7 +59,7 @@ from airflow_backfill_provider.warehouses.memory.rows import (
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import lossless, parse_type
-from airflow_backfill_provider.windows import Partition, merge
+from airflow_backfill_provider.windows import Partition, describe, merge
 
 _EXAMPLES = 5
 
@@ -361,9 +362,20 @@ class MemoryStage:
         self._warehouse = warehouse
         self._target = target
 
-    def write(self, partition: Partition, select: str) -> StagedPartition:
-        query = Select.bind(select, self._warehouse._tables)
-        wanted = [column for column in self._target.columns if not column.generated]
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        tables = [
+            (partition, table) for recompute in recomputes for partition, table in self._tables(recompute).items()
+        ]
+        for partition, table in tables:
+            self._warehouse._keep(self.location, partition.key, table)
+        return tuple(
+            StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
+            for partition, table in tables
+        )
+
+    def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
+        query = Select.bind(recompute.select, self._warehouse._tables)
+        wanted = tuple(column for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]
         names = [column.name.lower() for column in wanted]
         if sorted(found) != sorted(names):
@@ -374,22 +386,33 @@ class MemoryStage:
                 f"missing: {', '.join(missing) or 'none'}; not in the table: {', '.join(surplus) or 'none'}."
             )
         order = [found.index(name) for name in names]
+        what = describe(recompute.partitions)
         try:
             rows = tuple(land_row(wanted, [row[index] for index in order]) for row in query.run())
         except ValueError as error:
-            raise WarehouseError(f"{partition.key} cannot be staged: {error}.") from error
-        table = Table(tuple(wanted), rows)
-        moments = [moment for (moment,) in in_order(table, (self._target.partition_by,))]
-        absent = moments.count(None)
-        strays = [instant(moment) for moment in moments if moment is not None and not holds(partition.window, moment)]
-        if absent or strays:
+            raise WarehouseError(f"{what} cannot be staged: {error}.") from error
+        moments = [moment for (moment,) in in_order(Table(wanted, rows), (self._target.partition_by,))]
+        tables = {
+            partition: Table(
+                wanted,
+                tuple(row for row, moment in zip(rows, moments, strict=True) if holds(partition.window, moment)),
+            )
+            for partition in recompute.partitions
+        }
+        if sum(len(table.rows) for table in tables.values()) != len(rows):
+            present = [moment for moment in moments if moment is not None]
+            strays = [
+                instant(moment)
+                for moment in present
+                if not any(holds(partition.window, moment) for partition in recompute.partitions)
+            ]
             span = f", from {min(strays)} to {max(strays)}" if strays else ""
             raise PartitionOverrun(
-                f"{partition.key} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
-                f"{partition.window}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
+                f"{what} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
+                f"{', '.join(map(str, merge(recompute.partitions)))}{span}, and {len(moments) - len(present)} have no "
+                f"{self._target.partition_by}. Nothing was kept."
             )
-        self._warehouse._keep(self.location, partition.key, table)
-        return StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
+        return tables
 
 
 def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
