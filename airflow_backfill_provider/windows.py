@@ -142,6 +142,17 @@ def parse_key(text: str, grain: Grain, zone: str = "UTC") -> Partition:
     return partition_at(_date(text), grain, zone)
 
 
+def side_by_side(partitions: Sequence[Partition]) -> tuple[tuple[Partition, ...], ...]:
+    """The partitions, in order, cut wherever one does not begin where the last one ends."""
+    runs: list[list[Partition]] = []
+    for partition in sorted(partitions, key=lambda partition: partition.window):
+        if runs and runs[-1][-1].window.end == partition.window.start:
+            runs[-1].append(partition)
+        else:
+            runs.append([partition])
+    return tuple(map(tuple, runs))
+
+
 def describe(partitions: Sequence[Partition]) -> str:
     """``2013-02-01 … 2013-02-12``, or the one key; for labels."""
     first, last = partitions[0].key, partitions[-1].key
