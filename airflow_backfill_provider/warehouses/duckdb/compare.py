@@ -11,9 +11,14 @@ from airflow_backfill_provider.windows import Partition
 
 
 def compare_pieces(
-    session: Session, target: Target, old: Sequence[Piece], new: Sequence[Piece], partitions: Sequence[Partition]
+    session: Session,
+    target: Target,
+    compared: Sequence[str],
+    old: Sequence[Piece],
+    new: Sequence[Piece],
+    partitions: Sequence[Partition],
 ) -> dict[str, RowDiff]:
-    """The difference of each partition, by key.
+    """The difference of each partition, by key; rows of one key are identical when the compared columns are.
 
     The counts prove the keys unique by themselves. A key with x old and y new rows makes x times y pairs, so pairs
     and rows alone add up to the rows of a side only when every key that both sides have is there once on each; and
@@ -27,7 +32,7 @@ def compare_pieces(
     diffs = {partition.key: RowDiff(0, 0) for partition in partitions}
     faulty = set()
     for bucket, pairs, with_old, with_new, identical, distinct_old, distinct_new in session.run(
-        differences(buckets, target, old, new)
+        differences(buckets, target, compared, old, new)
     ):
         key = buckets.key(bucket)
         before, after = (side.get(key, 0) for side in counts)

@@ -199,7 +199,7 @@ def test_a_comparison_with_a_source_that_is_not_named_is_refused() -> None:
         ("sum: {max_abs_change: 0}", "compare[0].sum.column: is missing"),
         ("row_diff: {max_aded: 0}", "did you mean 'max_added'"),
         ("row_diff: 5", "takes a mapping"),
-        ("avg: {column: a}", "known: row_count, sum, row_diff"),
+        ("average: {column: a}", "known: row_count, sum, min, max, avg, count_distinct, null_rate, row_diff"),
         ("sum: {column: a, max_abs_change: .nan}", "finite"),
     ],
 )
