@@ -202,7 +202,8 @@ class BackfillSpec(Frozen):
         left_out = {frozenset(entry.exclude_columns) for entry in self.compare if isinstance(entry, CompareRows)}
         if len(left_out) > 1:
             raise ValueError("every row_diff of a spec needs the same exclude_columns, since rows are compared once")
-        if keys := sorted(set(self.target.key) & set(self.uncompared_columns)):
+        uncompared = {name.casefold() for name in self.uncompared_columns}
+        if keys := [name for name in self.target.key if name.casefold() in uncompared]:
             raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
         return self
 

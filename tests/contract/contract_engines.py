@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import sqlglot
 from sqlglot import exp
 
-from airflow_backfill_provider.warehouses.base import Warehouse
+from airflow_backfill_provider.warehouses.base import Constraint, ConstraintKind, Warehouse
 from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
 
 
@@ -52,7 +52,7 @@ TYPES = {
 class Memory:
     name = "memory"
     types = TYPES
-    lacks = frozenset({"view", "constraint", "zoned"})
+    lacks = frozenset({"view", "zoned"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         self.warehouse = MemoryWarehouse()
@@ -72,13 +72,18 @@ class Memory:
         """One of the few statements the suite uses, turned into a SELECT whose rows become the table's."""
         tree = sqlglot.parse_one(sql, dialect="duckdb")
         match tree:
+            case exp.Create(kind="SCHEMA"):
+                pass  # a name of a table is all there is
             case exp.Create(kind="TABLE"):
                 columns = {
                     column.name: column.kind.sql("duckdb") + (" NOT NULL" if column.constraints else "")
                     for column in tree.this.expressions
                     if isinstance(column, exp.ColumnDef)
                 }
-                self.warehouse.create_table(_name(tree.this.this), columns)
+                constraints = [
+                    _constraint(entry) for entry in tree.this.expressions if isinstance(entry, exp.Constraint)
+                ]
+                self.warehouse.create_table(_name(tree.this.this), columns, constraints=constraints)
             case exp.Drop(kind="TABLE"):
                 del self.warehouse._tables[_name(tree.find(exp.Table))]
             case exp.Insert(expression=exp.Values() as values):
@@ -121,6 +126,18 @@ class Memory:
     def _add(self, table: exp.Expression, select: str) -> None:
         names = self._names(table)
         self.warehouse.insert(_name(table), [dict(zip(names, row, strict=True)) for row in self.rows(select)])
+
+
+def _constraint(tree: exp.Expression) -> Constraint:
+    """A ``CONSTRAINT name CHECK (…)`` or ``CONSTRAINT name UNIQUE (…)`` of a table."""
+    (body,) = tree.expressions
+    text = body.sql("duckdb")
+    if isinstance(body, exp.CheckColumnConstraint):
+        columns = tuple(column.name for column in body.find_all(exp.Column))
+        return Constraint(ConstraintKind.CHECK, tree.name, text, columns, body.this.sql("duckdb"))
+    columns = tuple(identifier.name for identifier in body.find_all(exp.Identifier))
+    where = " AND ".join(f"{_quote(name)} IS NOT NULL" for name in columns)
+    return Constraint(ConstraintKind.UNIQUE, tree.name, text, columns, where=where)
 
 
 def _name(table: exp.Expression) -> str:

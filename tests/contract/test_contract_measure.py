@@ -216,9 +216,7 @@ def test_a_query_of_the_user_s_sees_one_partition_as_stage(world: World, query: 
 
 
 def test_an_empty_partition_is_an_empty_stage(orders: World) -> None:
-    assert (
-        orders.warehouse.count_rows(orders.target, orders.stage_rows({EMPTY_DAY: []}), "SELECT * FROM stage") == 0
-    )
+    assert orders.warehouse.count_rows(orders.target, orders.stage_rows({EMPTY_DAY: []}), "SELECT * FROM stage") == 0
 
 
 @pytest.mark.parametrize(
