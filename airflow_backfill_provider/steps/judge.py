@@ -11,7 +11,7 @@ from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_r
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
-from airflow_backfill_provider.errors import PublishRefused
+from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.metric import Metric
@@ -59,7 +59,7 @@ def judge_partitions(
     evidence: _Evidence = {}
     for entry in staged.partitions:
         key = entry.partition.key
-        by_key[key] = [_with_sql(work, plan, Staged((entry,)), entry.partition, outcome) for outcome in by_key[key]]
+        by_key[key] = [_with_sql(work, plan, Staged((entry,)), outcome) for outcome in by_key[key]]
         measured = {"staged": of_staged[key], "baseline": of_baseline[key], "source": of_source.get(key, {})}
         evidence[key] = [
             *(outcome.to_json() for outcome in by_key[key]),
@@ -101,7 +101,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
             values |= {metric: value for metric, value in known.items() if metric in metrics}
         rest = [metric for metric in metrics if metric not in values]
         found[side] = values | measure_together(work, plan, rows, plan.partitions, rest)
-    return outcomes + evaluate_range(
+    outcomes += evaluate_range(
         plan.spec,
         found["staged"],
         found["baseline"],
@@ -111,6 +111,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         plan.target.constraints,
         no_new_keys=no_new_keys,
     )
+    return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]
 
 
 def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:
@@ -146,11 +147,16 @@ def _explain_changes(
         ]
 
 
-def _with_sql(work: Work, plan: Plan, staged: Staged, partition: Partition, outcome: Outcome) -> Outcome:
+def _with_sql(work: Work, plan: Plan, staged: Staged, outcome: Outcome) -> Outcome:
     """A failing outcome with the statement that shows it."""
     if outcome.metric is None or not outcome.failed:
         return outcome
-    return outcome.with_sql(work.warehouse.metric_sql(plan.target, staged, partition, outcome.metric))
+    partitions = [entry.partition for entry in staged.partitions]
+    try:
+        return outcome.with_sql(work.warehouse.metric_sql(plan.target, staged, partitions, outcome.metric))
+    except (SpecError, WarehouseError):
+        # There is none when the metric names a table that is gone, which the outcome says already.
+        return outcome
 
 
 def _source(plan: Plan) -> Source:

@@ -111,7 +111,8 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
         raise ValidationFailed(
             "The range as a whole was rejected, so nothing will be published.\n"
             + "\n".join(report.lines())
-            + "\nMend the SQL, or the check in the spec, and clear scope_partitions with downstream.",
+            + "\nClear this task once the data is mended; mend the SQL, or the check in the spec, and clear "
+            "scope_partitions with downstream otherwise.",
             report.failures,
         )
     # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.

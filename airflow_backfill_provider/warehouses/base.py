@@ -307,8 +307,8 @@ class Warehouse(Protocol):
         """Every metric of all rows of the partitions together, from one statement; otherwise as :meth:`measure`."""
         ...
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
-        """One statement that a person can run to see this metric of this partition; for reports."""
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        """One statement that a person can run to see this metric of these partitions together; for reports."""
         ...
 
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:

@@ -6,6 +6,7 @@ A new engine is one small class here, added to ``ENGINES``.
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,9 @@ class Engine(Protocol):
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read the published database."""
 
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement that the warehouse gave for staged rows, as the person would who reads it in a report."""
+
     def tables(self) -> set[str]:
         """The ``schema.name`` of every table a consumer can see."""
 
@@ -59,6 +63,9 @@ class Memory:
         return self.warehouse
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.warehouse.query(sql)
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self.warehouse.query(sql)
 
     def tables(self) -> set[str]:
@@ -171,6 +178,16 @@ class DuckDB:
         import duckdb
 
         with duckdb.connect(str(self.path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        with duckdb.connect() as connection:
+            for attach in re.findall(
+                r"^-- in the staging folder: ATTACH '(.*)' AS (\w+) \(READ_ONLY\)$", sql, re.MULTILINE
+            ):
+                connection.execute(f"ATTACH '{self.path.parent / 'staging' / attach[0]}' AS {attach[1]} (READ_ONLY)")
             return connection.execute(sql).fetchall()
 
     def tables(self) -> set[str]:

@@ -51,7 +51,9 @@ def test_every_metric_is_of_its_own_partition_and_of_the_rows_that_its_condition
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_the_statement_in_a_report_gives_the_value_of_such_a_metric(world: World, metric: Metric) -> None:
     for key, value in zip(KEYS, METRICS[metric], strict=True):
-        assert world.engine.rows(world.warehouse.metric_sql(world.target, Published(), day(key), metric)) == [(value,)]
+        assert world.engine.rows(world.warehouse.metric_sql(world.target, Published(), [day(key)], metric)) == [
+            (value,)
+        ]
 
 
 def test_rows_of_many_partitions_and_attempts_are_measured_together(world: World) -> None:
@@ -86,7 +88,7 @@ def test_values_that_another_table_lacks_are_counted_and_null_is_not_among_them(
     for rows in (Published(), staged):
         measured = orders.warehouse.measure(orders.target, rows, days(*KEYS), [ROWS, metric])
         assert [measured[key][metric] for key in KEYS] == [1, 1, 1, 0, 0]
-    statement = orders.warehouse.metric_sql(orders.target, Published(), day(DAY), metric)
+    statement = orders.warehouse.metric_sql(orders.target, Published(), [day(DAY)], metric)
     assert orders.engine.rows(statement) == [(1,)]
 
 
@@ -211,3 +213,16 @@ def test_a_stage_takes_rows_that_break_a_constraint_and_a_publish_does_not(engin
         with pytest.raises(PublishRefused, match=r"(?i)constraint"):
             orders.warehouse.replace_partitions(target, publication)
     assert engine.rows("SELECT * FROM analytics.keyed ORDER BY id") == before
+
+
+def test_the_statement_in_a_report_may_be_of_many_partitions_together(engine: Engine, orders: World) -> None:
+    first = orders.stage({key: orders.select(key) for key in KEYS[:2]}, label="one")
+    second = orders.stage({key: orders.select(key) for key in KEYS[2:]}, label="two")
+    staged = Staged((*first.partitions, *second.partitions))
+    for metric in (ROWS, Metric(MetricKind.COUNT_DISTINCT, ("Status",), where=PAID), *METRICS):
+        expected = orders.warehouse.measure_together(orders.target, Published(), days(*KEYS), [metric])[metric]
+        published = orders.warehouse.metric_sql(orders.target, Published(), days(*KEYS), metric)
+        assert engine.rows(published) == [(expected,)], metric
+        assert engine.staged_rows(orders.warehouse.metric_sql(orders.target, staged, days(*KEYS), metric)) == [
+            (expected,)
+        ]

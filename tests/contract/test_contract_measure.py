@@ -181,7 +181,7 @@ def test_no_partition_is_measured_as_no_answer(orders: World) -> None:
 @pytest.mark.parametrize("metric", ALL, ids=str)
 def test_the_statement_in_a_report_gives_the_measured_value(world: World, metric: Metric) -> None:
     for key in (DAY, "2024-01-03", EMPTY_DAY):
-        statement = world.warehouse.metric_sql(world.target, Published(), day(key), metric)
+        statement = world.warehouse.metric_sql(world.target, Published(), [day(key)], metric)
 
         assert world.engine.rows(statement) == [(_measure(world, metric, key=key)[0],)]
 
@@ -191,7 +191,7 @@ def test_the_statement_in_a_report_exists_for_every_side(orders: World) -> None:
     backup, _ = orders.warehouse.back_up(orders.target, "b1", days(DAY), label="before")
 
     for rows in (staged, backup, Source("analytics.orders", "seen_at")):
-        assert "SELECT" in orders.warehouse.metric_sql(orders.target, rows, day(DAY), SUM).upper()
+        assert "SELECT" in orders.warehouse.metric_sql(orders.target, rows, [day(DAY)], SUM).upper()
 
 
 @pytest.mark.parametrize(

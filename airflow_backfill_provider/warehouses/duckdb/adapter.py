@@ -158,26 +158,26 @@ class DuckDBWarehouse:
             (values,) = session.run(sql.measures_together(pieces, wanted, flags))
         return dict(zip(wanted, values, strict=True))
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
-        where, partition_by, clock = "", target.partition_by, target.clock
-        match rows:
-            case Published():
-                with self._session(f"Finding {target.table}", rows) as session:
-                    table = catalog.locate(session.run, target.table).short_sql
-            case Source(name, partition_by):
-                with self._session(f"Describing {name}", rows) as session:
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        with self._measuring(target, rows, [metric]) as (session, flags):
+            attached: list[str] = []
+            match rows:
+                case Published():
+                    sides = [Piece.of(target, catalog.locate(session.run, target.table).short_sql, partitions)]
+                case Source(name, partition_by):
                     source = catalog.find_table(session.run, name)
-                table, clock = source.place.short_sql, source.clock(partition_by)
-            case Staged(staged):
-                (location,) = (entry.location for entry in staged if entry.partition == partition)
-                where, table = _aside(location)
-            case Backup(location):
-                where, table = _aside(location)
-        with self._measuring(target, rows, [metric]) as (_, flags):
-            piece = Piece(flags.table(table), partition_by, clock, (partition,))
-            names = {name: f"r.{quote(name)}" for name in (*metric.columns, *flags.names(metric))}
-            value = sql.measure(metric, names, flags)
-        return f"{where}SELECT {value} FROM {piece.table} AS r WHERE {piece.predicate}"
+                    sides = [Piece(source.place.short_sql, partition_by, source.clock(partition_by), tuple(partitions))]
+                case Staged(staged):
+                    by_location: dict[str, list[Partition]] = {}
+                    for entry in staged:
+                        if entry.partition in partitions:
+                            by_location.setdefault(entry.location, []).append(entry.partition)
+                    attached = list(by_location)
+                    sides = [Piece.of(target, _aside(n), own) for n, own in enumerate(by_location.values())]
+                case Backup(location):
+                    attached = [location]
+                    sides = [Piece.of(target, _aside(0), partitions)]
+        return "".join(map(_attach, range(len(attached)), attached)) + sql.measures_together(sides, [metric], flags)
 
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         partitions = tuple(entry.partition for entry in staged.partitions)
@@ -345,6 +345,11 @@ def _types(target: Target, rows: Rows) -> dict[str, str]:
     return {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
 
 
-def _aside(location: str) -> tuple[str, str]:
-    """How a person gets at the file, and the name of its table then."""
-    return f"-- in the staging folder: ATTACH {text_literal(location)} AS aside (READ_ONLY)\n", f"aside.{aside.ROWS}"
+def _attach(number: int, location: str) -> str:
+    """How a person gets at a file of ours."""
+    return f"-- in the staging folder: ATTACH {text_literal(location)} AS aside{number} (READ_ONLY)\n"
+
+
+def _aside(number: int) -> str:
+    """The table of that file then."""
+    return f"aside{number}.{aside.ROWS}"

@@ -110,12 +110,16 @@ def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric
 
 def measures_together(pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
     """One row with one value for each metric, of the rows of all pieces together."""
-    names = {name: quote(name) for name in _columns(metrics, flags)}
-    picks = ", ".join(f"r.{name}" for name in names.values()) or "1"
+    names = {name: f"r.{quote(name)}" for name in _columns(metrics, flags)}
+    values = ", ".join(measure(metric, names, flags) for metric in metrics)
+    first, *others = _flagged(pieces, flags)
+    if not others:
+        return f"SELECT {values} FROM {first.table} AS r WHERE {first.predicate}"
+    picks = ", ".join(names.values()) or "1"
     rows = " UNION ALL ".join(
-        f"SELECT {picks} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in _flagged(pieces, flags)
+        f"SELECT {picks} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in (first, *others)
     )
-    return f"SELECT {', '.join(measure(metric, names, flags) for metric in metrics)} FROM ({rows})"
+    return f"SELECT {values} FROM ({rows}) AS r"
 
 
 def _flagged(pieces: Sequence[Piece], flags: Flags) -> list[Piece]:

@@ -213,17 +213,21 @@ class MemoryWarehouse:
         together = _joined(list(self._split(target, rows, partitions).values()))
         return {metric: measure_rows(together, metric, self._related(metrics)) for metric in metrics}
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
         match rows:
             case Published():
-                return metric_query(target.table, target.partition_by, partition, metric)
+                tables, partition_by = [target.table], target.partition_by
             case Source(table, partition_by):
-                return metric_query(table, partition_by, partition, metric)
+                tables = [table]
             case Staged(staged):
-                (location,) = (entry.location for entry in staged if entry.partition == partition)
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                tables = [
+                    _address(entry.location, entry.partition.key) for entry in staged if entry.partition in partitions
+                ]
+                partition_by = target.partition_by
             case Backup(location):
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                tables = [_address(location, partition.key) for partition in partitions]
+                partition_by = target.partition_by
+        return metric_query(tables, partition_by, partitions, metric)
 
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         stage = _joined(list(self._split(target, staged, [entry.partition for entry in staged.partitions]).values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -70,10 +71,10 @@ def flags(table: Table, expression: str) -> list[bool]:
     return [bool(held) for (held,) in found]
 
 
-def metric_query(table: str, partition_by: str, partition: Partition, metric: Metric) -> str:
-    """The metric of one partition as a statement that ``MemoryWarehouse.query`` runs."""
+def metric_query(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition], metric: Metric) -> str:
+    """The metric of the partitions together as a statement that ``MemoryWarehouse.query`` runs."""
     column = _quote(metric.columns[0]) if metric.columns else ""
-    source = _partition_rows(table, partition_by, partition)
+    source = _partition_rows(tables, partition_by, partitions)
     if metric.where:
         source += f" AND ({row_expression(metric.where, DIALECT)})"
     match metric.kind:
@@ -183,11 +184,20 @@ def _within(value: Any, low: Any, high: Any, *, inclusive: bool) -> bool:
     return (low is None or value > low) and (high is None or value < high)
 
 
-def _partition_rows(table: str, partition_by: str, partition: Partition) -> str:
-    start, end = (
-        f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'" for bound in (partition.window.start, partition.window.end)
+def _partition_rows(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition]) -> str:
+    column = _quote(partition_by)
+    windows = " OR ".join(
+        f"({column} >= {_moment(partition.window.start)} AND {column} < {_moment(partition.window.end)})"
+        for partition in partitions
     )
-    return f"FROM {_dotted(table)} WHERE {_quote(partition_by)} >= {start} AND {_quote(partition_by)} < {end}"
+    if len(tables) == 1:
+        return f"FROM {_dotted(tables[0])} WHERE ({windows})"
+    together = " UNION ALL ".join(f"SELECT * FROM {_dotted(table)}" for table in tables)
+    return f"FROM ({together}) AS r WHERE ({windows})"
+
+
+def _moment(bound: datetime) -> str:
+    return f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'"
 
 
 def _dotted(name: str) -> str:

@@ -140,6 +140,7 @@ def test_a_value_used_twice_in_two_partitions_is_found_over_the_range(world: Wor
     (outcome,) = failed(world, checks=[{"unique": {"column": "note"}}])
     assert (outcome.partition, outcome.actual) == (None, f"1 of {len(DAYS) * PER_DAY} rows")
     assert str(outcome).startswith("whole range: unique(note): fail: expected 0 duplicates, found 1")
+    assert world.engine.staged_rows(str(outcome.sql)) == [(1,)]
 
 
 @both_engines
