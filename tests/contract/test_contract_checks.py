@@ -178,6 +178,9 @@ def test_rows_that_only_one_side_has_change_no_column(world: World) -> None:
                                      (90, DAY, "new", None, None, "2024-01-02 01:00:00")]})  # fmt: skip
 
     assert world.warehouse.changed_columns(world.target, Published(), staged, [day(DAY)]) == {DAY: {"Status": 1}}
+    assert world.warehouse.changed_columns(world.target, Published(), staged, [day(DAY)], exclude=["STATUS"]) == {
+        DAY: {}
+    }
 
 
 def _keyed(engine: Engine, orders: World) -> Any:

@@ -285,7 +285,11 @@ def test_float_sums_are_compared_within_rounding_and_say_so() -> None:
 def test_percentages_are_exact(old: int, new: int, low: int, width: int) -> None:
     outcome = compare_sum(old, new, change_between=[f"{low}%", f"{low + width}%"])
     change = 100 * (new - old)
-    expected = new == 0 if old == 0 else low * abs(old) <= change <= (low + width) * abs(old)
+    expected = low * abs(old) <= change <= (low + width) * abs(old)
+    if old == 0:
+        # Of 0 there is no percentage; only 0 that stays 0 needs none.
+        expected = new == 0 and low <= 0 <= low + width
+        assert outcome.verdict is (Verdict.PASS if expected else Verdict.ERROR)
     assert (outcome.verdict is Verdict.PASS) == expected
 
 
