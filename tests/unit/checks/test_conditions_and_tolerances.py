@@ -224,7 +224,8 @@ def test_a_broken_constraint_fails_with_its_text_and_a_whole_one_passes() -> Non
         bad = verdicts(good | {metric: 2})
         assert {name for name, outcome in bad.items() if outcome.failed} == {constraint.name}
         assert bad[constraint.name].expected == f"no row that breaks {constraint.text}"
-        assert verdicts(good | {metric: RuntimeError("x")})[constraint.name].verdict is Verdict.ERROR
+        broken = verdicts(good | {metric: RuntimeError("x")})[constraint.name]
+        assert (broken.verdict, broken.detail) == (Verdict.ERROR, "x")
     repeated = verdicts(good, RowDiff(10, 11, new_duplicate_keys=1))
     assert repeated["t_pkey"].verdict is Verdict.FAIL
 
