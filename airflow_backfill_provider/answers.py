@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_backfill_provider.checks.wording import expected_of_row_diff
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
@@ -21,6 +22,8 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
     compute, publish = spec.compute, spec.publish
     asked = ", ".join(request.partitions[:3]) or f"{request.start_date} to {request.end_date}"
     checks = [entry.kind for entry in (*spec.checks, *spec.compare)]
+    validation = [f"{len(checks)} written: {', '.join(checks)}"] if checks else []
+    validation += by_kind(spec)
     return (
         Answer(
             question="Which range, on what evidence?",
@@ -41,7 +44,7 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         ),
         Answer(
             question="How do we validate?",
-            answer=f"{len(checks)} written: {', '.join(checks)}" if checks else "only the built-in guards",
+            answer="; ".join(validation) or "only the built-in guards",
             written=bool(checks),
         ),
         Answer(
@@ -51,6 +54,15 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
             written="publish" in spec.model_fields_set or "rollback" in spec.model_fields_set,
         ),
     )
+
+
+def by_kind(spec: BackfillSpec) -> list[str]:
+    """What the spec's kind adds to what is written."""
+    added = [f"{entry.kind} ({expected_of_row_diff(entry)})" for entry in spec.default_comparisons]
+    sentences = [f"kind {spec.kind} adds {', '.join(added)}"] if added else []
+    if spec.kind == "first_load":
+        sentences.append("kind first_load: nothing is published in the range yet")
+    return sentences
 
 
 def strict_violations(spec: BackfillSpec, request: Request) -> list[str]:

@@ -13,14 +13,16 @@ from pydantic import TypeAdapter
 
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
-from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.errors import RequestError, SpecError
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
 from airflow_backfill_provider.spec.metric import ROWS
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
-from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Published, Source, Target, Warehouse
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
 from airflow_backfill_provider.windows import Partition, merge, parse_end, parse_key, parse_start, split
 
 
@@ -48,6 +50,8 @@ class Plan(Frozen):
     """Rows of ``spec.source`` per partition at scope time; empty without a source."""
     rows_outside: int
     """Published rows whose partition column is NULL: in no partition, never touched."""
+    schema_section: tuple[ColumnFit, ...] = ()
+    """How the transform's columns land in the target's."""
     first_sql: str
     """The first partition's rendered SQL, as it will run."""
     rows_per_second: int
@@ -150,15 +154,19 @@ def build_plan(
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
-    target = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key)
-    _require_columns(spec, target)
-    first_sql, warnings = "", list(_cautions(spec, skipped))
+    described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key)
+    target, unchecked = checkable_constraints(described, capabilities.dialect)
+    require_fit(spec, target, warehouse)
+    _require_hashable(target)
+    first_sql, warnings = "", [*_cautions(spec, skipped), *unchecked]
+    schema: tuple[ColumnFit, ...] = ()
     if partitions:
         first_sql = prepare(spec, partitions[0], capabilities.dialect)
-        _require_fit(warehouse, target, warehouse.select_columns(first_sql))
+        schema = fit(target, warehouse.select_columns(first_sql), warehouse.lossless)
         warnings += [str(finding) for finding in lint(spec, partitions[0], capabilities.dialect)]
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
-    if partitions and not any(mark.rows for mark in baseline.values()):
+    require_unpublished(spec, baseline)
+    if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
         warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
     outside = warehouse.outside_rows(target).null_partition
     if outside:
@@ -178,6 +186,7 @@ def build_plan(
         baseline=baseline,
         source_rows=_source_rows(spec, warehouse, target, partitions),
         rows_outside=outside,
+        schema_section=schema,
         first_sql=first_sql,
         rows_per_second=capabilities.rows_per_second,
         answers=answers(spec, request),
@@ -234,7 +243,7 @@ def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
     cautions = []
     if spec.compute.max_concurrency > 5:
         cautions.append(f"max_concurrency {spec.compute.max_concurrency} is above 5: watch the live pipeline.")
-    if not spec.checks and not spec.compare:
+    if not spec.checks and not spec.comparisons:
         cautions.append("The spec has neither checks nor compare: only the built-in guards stand before the publish.")
     live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
     if live:
@@ -242,18 +251,7 @@ def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
     return cautions
 
 
-def _require_columns(spec: BackfillSpec, target: Target) -> None:
-    have = {column.name for column in target.columns}
-    wanted = {
-        name
-        for entry in (*spec.checks, *spec.compare)
-        for name in ((getattr(entry, "column", None), *getattr(entry, "columns", ())))
-        if name is not None
-    }
-    if missing := sorted(wanted - have):
-        raise SpecError(
-            f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {', '.join(sorted(have))}."
-        )
+def _require_hashable(target: Target) -> None:
     if unhashable := [f"{column.name} ({column.type})" for column in target.columns if not column.hashable]:
         raise SpecError(
             f"{target.table} has columns whose values cannot be fingerprinted: {', '.join(unhashable)}. "
@@ -261,29 +259,16 @@ def _require_columns(spec: BackfillSpec, target: Target) -> None:
         )
 
 
-def _require_fit(warehouse: Warehouse, target: Target, produced: Sequence[Column]) -> None:
-    """Columns land by name: refuse missing, extra and lossy ones before anything is staged."""
-    writable = {column.name.casefold(): column for column in target.columns if not column.generated}
-    given = {column.name.casefold(): column for column in produced}
-    problems = []
-    if twice := sorted(
-        {column.name for column in produced if sum(column.name == other.name for other in produced) > 1}
-    ):
-        problems.append(f"produced twice: {', '.join(twice)}")
-    if missing := [column.name for name, column in writable.items() if name not in given]:
-        problems.append(f"missing: {', '.join(missing)}")
-    if extra := [column.name for name, column in given.items() if name not in writable]:
-        problems.append(f"not in the target: {', '.join(extra)}")
-    lossy = [
-        f"{column.name} ({given[name].type} into {column.type})"
-        for name, column in writable.items()
-        if name in given and not warehouse.lossless(given[name].type, column.type)
-    ]
-    if lossy:
-        problems.append(f"would lose values: {', '.join(lossy)}; cast them in the SQL")
-    if problems:
-        raise TransformRefused(
-            f"The transform's columns do not fit {target.table}. " + "; ".join(problems) + ". Nothing was staged."
+def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint]) -> None:
+    """Refuse a first load that would replace rows.
+
+    :raises SpecError: naming the partitions that have some.
+    """
+    filled = [f"{key} ({mark.rows} rows)" for key, mark in baseline.items() if mark.rows]
+    if spec.kind == "first_load" and filled:
+        raise SpecError(
+            f"kind first_load expects nothing to be published, but {len(filled)} partitions of {spec.target.table} have "
+            f"rows: {', '.join(filled[:5])}. Leave them out, or use kind: correction to replace them."
         )
 
 

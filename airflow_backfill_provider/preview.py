@@ -35,6 +35,11 @@ def preview(plan: Plan) -> str:
         f"  {answer.question} [{'written' if answer.written else 'default'}]\n      {answer.answer}"
         for answer in plan.answers
     ]
+    lines.append("Schema")
+    changed = [f"  {fit}" for fit in plan.schema_section if fit.is_changed]
+    lines += [*changed, f"  {len(plan.schema_section) - len(changed)} columns land as the type they are computed as"]
+    lines.append("Constraints of the table, checked on the staged rows")
+    lines += [f"  {constraint.name}: {constraint.text}" for constraint in plan.target.constraints] or ["  none"]
     lines.append("Warnings")
     lines += [f"  - {warning}" for warning in plan.warnings] or ["  none"]
     lines.append("Not proven")

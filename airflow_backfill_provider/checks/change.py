@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 
-from airflow_backfill_provider.spec.checks import Change
+from airflow_backfill_provider.spec.comparisons import Change
 from airflow_backfill_provider.spec.metric import Scalar
 
 # The default context rounds to 28 digits; a DECIMAL(38, 10) sum has more.
 _EXACT = Context(prec=200)
+_SHOWN_DIGITS = 80
 
 FLOAT_TOLERANCE = Decimal("1e-9")
 """An engine adds floating point numbers in no fixed order, so equal rows may give sums that differ in the last
@@ -23,30 +24,33 @@ class Distance:
 
     old: Decimal
     new: Decimal
-    slack: Decimal = Decimal(0)
+    rounding: Decimal = Decimal(0)
+    tolerance: Decimal = Decimal(0)
+    """What the spec lets a bound be overstepped by."""
 
     @classmethod
-    def between(cls, old: Scalar, new: Scalar) -> Distance:
+    def between(
+        cls, old: Scalar, new: Scalar, abs_tol: Decimal | None = None, rel_tol: Decimal | None = None
+    ) -> Distance:
         """:raises ValueError: a value is not a finite number."""
         before, after = _number(old), _number(new)
         with localcontext(_EXACT):
             floating = isinstance(old, float) or isinstance(new, float)
-            slack = FLOAT_TOLERANCE * max(abs(before), abs(after)) if floating else Decimal(0)
-        return cls(before, after, slack)
+            rounding = FLOAT_TOLERANCE * max(abs(before), abs(after)) if floating else Decimal(0)
+            tolerance = max(abs_tol or Decimal(0), (rel_tol or Decimal(0)) * abs(before))
+        return cls(before, after, rounding, tolerance)
 
     @property
     def change(self) -> Decimal:
         """``new - old``; 0 when the two differ by no more than rounding."""
         with localcontext(_EXACT):
             change = self.new - self.old
-            return Decimal(0) if abs(change) <= self.slack else change
+            return Decimal(0) if abs(change) <= self.rounding else change
 
     def within(self, allowed: Change) -> bool:
-        """Whether the change lies in the bounds; of an old value of 0 there is no percentage, so only 0 will do."""
+        """Whether the change lies in the bounds. A percentage is of the size of the old value, which is not 0."""
         if not allowed.percent:
             return self._lies_in(allowed.low, allowed.high)
-        if self.old == 0:
-            return self.change == 0
         with localcontext(_EXACT):
             # Multiplied out, since a quotient would be rounded.
             return self._lies_in(allowed.low * abs(self.old) / 100, allowed.high * abs(self.old) / 100)
@@ -57,17 +61,32 @@ class Distance:
 
     def _lies_in(self, low: Decimal, high: Decimal) -> bool:
         with localcontext(_EXACT):
-            return low - self.slack <= self.change <= high + self.slack
+            slack = max(self.rounding, self.tolerance)
+            return low - slack <= self.change <= high + slack
 
     def __str__(self) -> str:
         with localcontext(_EXACT):
             change = self.change
-            percent = f" ({round(change * 100 / abs(self.old), 2):+f}%)" if self.old else ""
+            percent = f" ({round(change * 100 / abs(self.old), 2):+f}% of the old value)" if self.old else ""
             return f"{plain(self.new)}, from {plain(self.old)}: {'+' if change > 0 else ''}{plain(change)}{percent}"
+
+
+def quotient(total: Scalar | Exception, rows: int) -> int | float | Decimal | None:
+    """The total by the rows; ``None`` when there is no total or no row, since a quotient of nothing is not 0.
+
+    :raises ValueError: the total is not a finite number.
+    """
+    if total is None or isinstance(total, Exception) or rows == 0:
+        return None
+    number = _number(total)
+    with localcontext(_EXACT):
+        return total / rows if isinstance(total, float) else number / rows
 
 
 def plain(number: Decimal) -> str:
     """The number without an exponent and without trailing zeros."""
+    if len(number.as_tuple().digits) > _SHOWN_DIGITS:
+        number = Context(prec=15).plus(number)  # a quotient that goes on for ever
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from airflow_backfill_provider.checks.constraint import is_of_key, metric_of_constraint
+from airflow_backfill_provider.checks.findings import Constraint
+from airflow_backfill_provider.checks.fold import folds
 from airflow_backfill_provider.spec.checks import (
     AcceptedRange,
     AcceptedValues,
     Check,
-    CompareRowCount,
-    CompareRows,
-    CompareSum,
-    Comparison,
+    ExpressionIsTrue,
     NotNull,
+    NotNullProportion,
+    Relationships,
     RowCount,
     Sql,
     Unique,
+    UniqueCombination,
+)
+from airflow_backfill_provider.spec.comparisons import (
+    AnyMeasure,
+    CompareAvg,
+    CompareCountDistinct,
+    CompareMax,
+    CompareMin,
+    CompareNullRate,
+    CompareRowCount,
+    CompareRows,
+    CompareSum,
 )
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -30,29 +45,69 @@ class Needed:
     source: tuple[Metric, ...]
 
 
-def metrics_for(spec: BackfillSpec) -> Needed:
-    """Every metric that :func:`airflow_backfill_provider.checks.evaluate.evaluate_partition` will ask for."""
-    staged, baseline = [ROWS], [ROWS]
-    source: list[Metric] = []
+def metrics_for(spec: BackfillSpec, constraints: Sequence[Constraint] = ()) -> Needed:
+    """Every metric of a partition that its verdicts rest on, or that those of the range are folded from."""
+    asked = [
+        entry
+        for entry in _asked(spec, constraints)
+        if entry.of_partition or folds(entry.metric, spec.target.partition_by)
+    ]
+    return _needed(asked, (ROWS,))
+
+
+def metrics_for_range(spec: BackfillSpec, constraints: Sequence[Constraint] = ()) -> Needed:
+    """Every metric that the verdicts about the range as a whole rest on."""
+    return _needed([entry for entry in _asked(spec, constraints) if entry.of_range], (ROWS,))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    metric: Metric
+    side: str
+    of_partition: bool
+    of_range: bool
+
+
+def _asked(spec: BackfillSpec, constraints: Sequence[Constraint]) -> Iterator[_Asked]:
     for check in spec.checks:
-        staged += [metric for metric in [metric_of_check(check)] if metric is not None]
-    for comparison in spec.compare:
-        metric = metric_of_comparison(comparison)
-        if metric is not None:
-            staged.append(metric)
-            (source if getattr(comparison, "against", None) == "source" else baseline).append(metric)
-    return Needed(*(tuple(dict.fromkeys(side)) for side in (staged, baseline, source)))
+        for metric in (metric_of_check(check), looked_at(check)):
+            if metric is not None:
+                yield _Asked(metric, "staged", check.judges_partitions, check.judges_range)
+    for constraint in constraints:
+        if not is_of_key(constraint, spec.target.key):
+            yield _Asked(metric_of_constraint(constraint), "staged", True, True)
+    for comparison in spec.comparisons:
+        if isinstance(comparison, CompareRows):
+            continue
+        for metric in metrics_of_comparison(comparison):
+            for side in ("staged", comparison.against):
+                yield _Asked(metric, side, comparison.judges_partitions, comparison.judges_range)
+
+
+def _needed(asked: Sequence[_Asked], always: tuple[Metric, ...]) -> Needed:
+    sides = {"staged": list(always), "baseline": list(always), "source": []}
+    for entry in asked:
+        sides[entry.side].append(entry.metric)
+    return Needed(**{side: tuple(dict.fromkeys(metrics)) for side, metrics in sides.items()})
+
+
+def looked_at(check: Check) -> Metric:
+    """The number of rows that a check looks at."""
+    return Metric(MetricKind.ROWS, where=check.where or "")
 
 
 def metric_of_check(check: Check) -> Metric | None:
-    """What a check looks at; ``None`` for one that runs a query of its own."""
+    """What a check counts; ``None`` for one that runs a query of its own."""
+    where = check.where or ""
     match check:
         case Unique():
-            return Metric(MetricKind.DUPLICATES, check.names)
-        case NotNull():
-            return Metric(MetricKind.NULLS, (check.column,))
+            return Metric(MetricKind.DUPLICATES, check.names, where=where)
+        case UniqueCombination():
+            return Metric(MetricKind.DUPLICATES, check.columns, where=where)
+        case NotNull() | NotNullProportion():
+            return Metric(MetricKind.NULLS, (check.column,), where=where)
         case AcceptedValues():
-            return Metric(MetricKind.OUTSIDE_VALUES, (check.column,), values=check.values)
+            return Metric(MetricKind.OUTSIDE_VALUES, (check.column,), values=check.values, where=where)
         case AcceptedRange():
             return Metric(
                 MetricKind.OUTSIDE_RANGE,
@@ -60,19 +115,33 @@ def metric_of_check(check: Check) -> Metric | None:
                 min_value=check.min_value,
                 max_value=check.max_value,
                 inclusive=check.inclusive,
+                where=where,
             )
+        case Relationships():
+            return Metric(MetricKind.ORPHANS, (check.column,), to_table=check.to, to_field=check.field, where=where)
+        case ExpressionIsTrue():
+            return Metric(MetricKind.UNTRUE, expression=check.expression, where=where)
         case RowCount():
-            return ROWS
+            return looked_at(check)
         case Sql():
             return None
 
 
-def metric_of_comparison(comparison: Comparison) -> Metric | None:
-    """What a comparison looks at on both sides; ``None`` for one that matches rows."""
+def metrics_of_comparison(comparison: AnyMeasure) -> tuple[Metric, ...]:
+    """What a comparison measures on both sides; an average and a rate are divided out of exact numbers."""
     match comparison:
         case CompareRowCount():
-            return ROWS
+            return (ROWS,)
         case CompareSum():
-            return Metric(MetricKind.SUM, (comparison.column,))
-        case CompareRows():
-            return None
+            return (Metric(MetricKind.SUM, (comparison.column,)),)
+        case CompareMin():
+            return (Metric(MetricKind.MIN, (comparison.column,)),)
+        case CompareMax():
+            return (Metric(MetricKind.MAX, (comparison.column,)),)
+        case CompareCountDistinct():
+            return (Metric(MetricKind.COUNT_DISTINCT, (comparison.column,)),)
+        case CompareAvg():
+            nulls = Metric(MetricKind.NULLS, (comparison.column,))
+            return (Metric(MetricKind.SUM, (comparison.column,)), nulls, ROWS)
+        case CompareNullRate():
+            return (Metric(MetricKind.NULLS, (comparison.column,)), ROWS)

@@ -1,16 +1,16 @@
-"""The checks and comparisons a spec may ask for: names and shape as in dbt, one class per kind.
+"""The checks a spec may ask for: tests of the staged rows alone; names and shape as in dbt, one class per kind.
 
 In YAML each is a mapping with one key, the kind: ``- accepted_range: {column: amount, min_value: 0}``.
-A *check* looks at the staged rows alone; a *comparison* looks at staged rows against something else.
 """
 
 from __future__ import annotations
 
 import difflib
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from airflow_backfill_provider.spec.names import Identifier
+from airflow_backfill_provider.spec.names import Identifier, TableName
+from airflow_backfill_provider.spec.threshold import Threshold
 
 Severity = Literal["error", "warn"]
 
@@ -33,6 +34,13 @@ def _plain(number: Decimal) -> int | float | str:
     return float(number) if Decimal(str(float(number))) == number else str(number)
 
 
+def _condition(value: str) -> str:
+    return str(Threshold.parse(value))
+
+
+Condition = Annotated[str, AfterValidator(_condition)]
+RowPredicate = Annotated[str, Field(min_length=1, pattern=r"\S")]
+"""SQL of the reviewed spec over the columns of one row; the plan proves that it is one expression and no more."""
 Number = Annotated[Decimal, Field(allow_inf_nan=False), PlainSerializer(_plain, when_used="json")]
 
 
@@ -42,9 +50,54 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-class _Check(Frozen):
+class Entry(Frozen):
+    """What checks and comparisons have in common."""
+
     severity: Severity = "error"
     """``error`` stops the publish, ``warn`` is reported only."""
+    over: Literal["partition", "range", "both"] | None = None
+    """What is judged: each partition, the range as a whole, or both. Left out, it is both, unless the entry has a
+    bound in rows or amounts other than 0, which cannot fit one partition and many alike: then each partition."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether a bound would have to grow with the number of partitions."""
+        return False
+
+    @property
+    def judges_partitions(self) -> bool:
+        """Whether it is asked of each partition."""
+        return self.over != "range"
+
+    @property
+    def judges_range(self) -> bool:
+        """Whether it is asked of the range as a whole."""
+        return not self.grows if self.over is None else self.over != "partition"
+
+
+class _Check(Entry):
+    where: RowPredicate | None = None
+    """A SQL predicate; only the staged rows for which it is true are looked at."""
+    warn_if: Condition | None = None
+    """On the number (or percentage) of rows that fail, ``"> 10"``; left out it is ``"!= 0"``, as in dbt."""
+    error_if: Condition | None = None
+    """As ``warn_if``; looked at first, and only at severity ``error``, as in dbt."""
+
+    @property
+    def grows(self) -> bool:
+        conditions = [Threshold.parse(text) for text in (self.warn_if, self.error_if) if text is not None]
+        return any(condition.value and not condition.percent for condition in conditions)
+
+
+class _BoundedCheck(_Check):
+    """A check with bounds of its own: one failure when they are broken, so that a percentage has no meaning."""
+
+    @model_validator(mode="after")
+    def _no_percentage(self) -> Self:
+        for name in ("warn_if", "error_if"):
+            if str(getattr(self, name)).endswith("%"):
+                raise ValueError(f"{name} cannot be a percentage here: {self.__class__.__name__} fails as a whole")
+        return self
 
 
 class Unique(_Check):
@@ -66,11 +119,40 @@ class Unique(_Check):
         return self.columns or (str(self.column),)
 
 
+class UniqueCombination(_Check):
+    """No two staged rows of a partition share the values of all the columns together (dbt_utils)."""
+
+    kind: Literal["unique_combination_of_columns"] = "unique_combination_of_columns"
+    combination_of_columns: Annotated[tuple[Identifier, ...], Field(min_length=2)]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns, as other checks call them."""
+        return self.combination_of_columns
+
+
 class NotNull(_Check):
     """No staged row has NULL in the column."""
 
     kind: Literal["not_null"] = "not_null"
     column: Identifier
+
+
+class NotNullProportion(_BoundedCheck):
+    """The share of rows whose column is not NULL lies in ``[at_least, at_most]`` (dbt_utils)."""
+
+    kind: Literal["not_null_proportion"] = "not_null_proportion"
+    column: Identifier
+    at_least: Annotated[Number, Field(ge=0, le=1)] = Decimal(0)
+    at_most: Annotated[Number, Field(ge=0, le=1)] = Decimal(1)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> NotNullProportion:
+        if self.at_least > self.at_most:
+            raise ValueError(f"at_least {self.at_least} is above at_most {self.at_most}")
+        if self.at_least == 0 and self.at_most == 1:
+            raise ValueError("give at_least, at_most or both: every proportion lies between 0 and 1")
+        return self
 
 
 class AcceptedValues(_Check):
@@ -99,8 +181,24 @@ class AcceptedRange(_Check):
         return self
 
 
-class RowCount(_Check):
-    """The number of staged rows of a partition lies in the range; at least one bound."""
+class Relationships(_Check):
+    """Every value of the column that is not NULL stands in the field of another table, as it is when checked."""
+
+    kind: Literal["relationships"] = "relationships"
+    column: Identifier
+    to: TableName
+    field: Identifier
+
+
+class ExpressionIsTrue(_Check):
+    """A SQL expression over the columns of one row is true for every row; NULL is not true."""
+
+    kind: Literal["expression_is_true"] = "expression_is_true"
+    expression: RowPredicate
+
+
+class RowCount(_BoundedCheck):
+    """The number of staged rows, or of those that ``where`` leaves, lies in the range; at least one bound."""
 
     kind: Literal["row_count"] = "row_count"
     min_value: Annotated[int, Field(ge=0)] | None = None
@@ -114,95 +212,32 @@ class RowCount(_Check):
             raise ValueError(f"min_value {self.min_value} is above max_value {self.max_value}")
         return self
 
+    @property
+    def grows(self) -> bool:
+        return bool(self.max_value) or super().grows
+
 
 class Sql(_Check):
-    """A query of the user's that must return no row; the table ``stage`` holds one partition's staged rows."""
+    """A query of the user's that must return no row; the table ``stage`` holds the staged rows, those that ``where``
+    leaves. A percentage is of these rows."""
 
     kind: Literal["sql"] = "sql"
     name: Identifier
     query: Annotated[str, Field(min_length=1)]
 
 
-class Change(Frozen):
-    """How far new may be from old, signed: a number, or a percentage of the old value (``-8%``)."""
-
-    low: Number
-    high: Number
-    percent: bool = False
-
-    @model_validator(mode="after")
-    def _low_first(self) -> Change:
-        if self.low > self.high:
-            raise ValueError(f"the lower bound comes first: {self.low} is above {self.high}")
-        return self
-
-    @classmethod
-    def parse(cls, value: Any) -> Any:
-        """``[low, high]``, both numbers or both percentages, low first."""
-        if not isinstance(value, list | tuple) or len(value) != 2:
-            raise ValueError("give two numbers or two percentages: [low, high]")
-        percents = [isinstance(bound, str) and bound.strip().endswith("%") for bound in value]
-        if percents[0] != percents[1] and not any(bound == 0 for bound in value):
-            raise ValueError("give both bounds as numbers or both as percentages")
-        low, high = (_number(bound) for bound in value)
-        return {"low": low, "high": high, "percent": any(percents)}
-
-
-def _number(value: Any) -> Decimal:
-    text = str(value).strip().removesuffix("%")
-    try:
-        number = Decimal(text)
-    except ArithmeticError as error:
-        raise ValueError(f"{value!r} is neither a number nor a percentage") from error
-    if not number.is_finite() or isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither a number nor a percentage")
-    return number
-
-
-class _Comparison(_Check):
-    change_between: Change | None = None
-    max_abs_change: Annotated[Number, Field(ge=0)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _parse_change(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("change_between"), list | tuple):
-            return data | {"change_between": Change.parse(data["change_between"])}
-        return data
-
-    @model_validator(mode="after")
-    def _one_bound(self) -> _Comparison:
-        if (self.change_between is None) == (self.max_abs_change is None):
-            raise ValueError("give either change_between or max_abs_change")
-        return self
-
-
-class CompareRowCount(_Comparison):
-    """Staged row count minus the other side's, per partition."""
-
-    kind: Literal["row_count"] = "row_count"
-    against: Literal["baseline", "source"] = "baseline"
-
-
-class CompareSum(_Comparison):
-    """Staged sum of a column minus the published one, per partition."""
-
-    kind: Literal["sum"] = "sum"
-    column: Identifier
-    against: Literal["baseline"] = "baseline"
-
-
-class CompareRows(_Check):
-    """Rows matched by ``target.key``, old against new, per partition; each bound left out is unbounded."""
-
-    kind: Literal["row_diff"] = "row_diff"
-    max_added: Annotated[int, Field(ge=0)] | None = None
-    max_removed: Annotated[int, Field(ge=0)] | None = None
-    max_changed: Annotated[int, Field(ge=0)] | None = None
-
-
-CHECK_KINDS = ("unique", "not_null", "accepted_values", "accepted_range", "row_count", "sql")
-COMPARISON_KINDS = ("row_count", "sum", "row_diff")
+CHECK_KINDS = (
+    "unique",
+    "unique_combination_of_columns",
+    "not_null",
+    "not_null_proportion",
+    "accepted_values",
+    "accepted_range",
+    "relationships",
+    "expression_is_true",
+    "row_count",
+    "sql",
+)
 
 
 def one_key_mapping(value: Any, kinds: tuple[str, ...]) -> Any:
@@ -223,24 +258,21 @@ def one_key_mapping(value: Any, kinds: tuple[str, ...]) -> Any:
     return value
 
 
-def _kind(value: Any) -> Any:
+def kind_of(value: Any) -> Any:
     return value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
 
 
 Check = Annotated[
     Annotated[Unique, Tag("unique")]
+    | Annotated[UniqueCombination, Tag("unique_combination_of_columns")]
     | Annotated[NotNull, Tag("not_null")]
+    | Annotated[NotNullProportion, Tag("not_null_proportion")]
     | Annotated[AcceptedValues, Tag("accepted_values")]
     | Annotated[AcceptedRange, Tag("accepted_range")]
+    | Annotated[Relationships, Tag("relationships")]
+    | Annotated[ExpressionIsTrue, Tag("expression_is_true")]
     | Annotated[RowCount, Tag("row_count")]
     | Annotated[Sql, Tag("sql")],
-    Discriminator(_kind),
+    Discriminator(kind_of),
     BeforeValidator(lambda value: one_key_mapping(value, CHECK_KINDS)),
-]
-Comparison = Annotated[
-    Annotated[CompareRowCount, Tag("row_count")]
-    | Annotated[CompareSum, Tag("sum")]
-    | Annotated[CompareRows, Tag("row_diff")],
-    Discriminator(_kind),
-    BeforeValidator(lambda value: one_key_mapping(value, COMPARISON_KINDS)),
 ]

@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from airflow_backfill_provider.spec.checks import Check, Comparison, Frozen, Sql
+from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
+from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.names import Identifier, TableName
 from airflow_backfill_provider.windows import Grain
 
@@ -161,7 +162,12 @@ class BackfillSpec(Frozen):
 
     name: str
     """Lower-case letters, digits and ``_``, at most 40; names the DAGs ``backfill__<name>``, ``rollback__<name>``."""
-    kind: Literal["correction"] = "correction"
+    kind: Literal["correction", "new_column", "first_load"] = "correction"
+    """What the backfill is for; decides which comparisons hold when none of theirs are written:
+    ``correction`` none; ``new_column`` that no row and no column but ``new_columns`` changes; ``first_load`` that
+    nothing is published in the range yet."""
+    new_columns: tuple[Identifier, ...] = ()
+    """With ``kind: new_column``, the columns of the target that the backfill fills."""
     target: TargetSpec
     transform: SqlTransform
     compute: ComputeSpec
@@ -179,6 +185,39 @@ class BackfillSpec(Frozen):
         if not _NAME.match(name):
             raise ValueError("a name is lower-case letters, digits and _, starts with a letter, at most 40 characters")
         return name
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The comparisons that hold: those written, then those of the kind that are not."""
+        return (*self.compare, *self.default_comparisons)
+
+    @property
+    def default_comparisons(self) -> tuple[CompareRows, ...]:
+        """The comparisons of the spec's kind; one that is written replaces that of the same name."""
+        if self.kind != "new_column" or any(isinstance(entry, CompareRows) for entry in self.compare):
+            return ()
+        return (CompareRows(max_added=0, max_removed=0, max_changed=0, exclude_columns=self.new_columns),)
+
+    @property
+    def uncompared_columns(self) -> tuple[str, ...]:
+        """The columns that no row diff looks at."""
+        return next((entry.exclude_columns for entry in self.comparisons if isinstance(entry, CompareRows)), ())
+
+    @model_validator(mode="after")
+    def _new_columns_are_named(self) -> BackfillSpec:
+        if (self.kind == "new_column") != bool(self.new_columns):
+            raise ValueError("kind: new_column needs new_columns: [the columns it fills], and no other kind has them")
+        return self
+
+    @model_validator(mode="after")
+    def _row_diffs_look_at_the_same_columns(self) -> BackfillSpec:
+        left_out = {frozenset(entry.exclude_columns) for entry in self.compare if isinstance(entry, CompareRows)}
+        if len(left_out) > 1:
+            raise ValueError("every row_diff of a spec needs the same exclude_columns, since rows are compared once")
+        uncompared = {name.casefold() for name in self.uncompared_columns}
+        if keys := [name for name in self.target.key if name.casefold() in uncompared]:
+            raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
+        return self
 
     @model_validator(mode="after")
     def _source_is_named(self) -> BackfillSpec:

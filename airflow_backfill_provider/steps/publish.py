@@ -13,8 +13,9 @@ from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
+from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
-from airflow_backfill_provider.steps.validate import adds_no_key, validate_range
+from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,

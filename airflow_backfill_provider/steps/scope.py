@@ -9,7 +9,7 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.plan import Plan, build_plan, require_unpublished
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.settle import settle
@@ -171,6 +171,7 @@ def _replan(work: Work, plan: Plan) -> Plan:
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     """Read the published range again; the partitions that moved get their new baseline."""
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
+    require_unpublished(plan.spec, current)
     moved = {key for key in plan.keys if current[key] != plan.baseline[key]}
     return plan.model_copy(update={"baseline": current}), moved
 

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from airflow_backfill_provider.checks.evaluate import evaluate_partition
-from airflow_backfill_provider.checks.metrics import metrics_for
-from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.report import ValidationReport
-from airflow_backfill_provider.errors import (
-    BackfillError,
-    ConnectionLost,
-    LockTimeout,
-    PublishRefused,
-    StageChanged,
-    ValidationFailed,
-)
-from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.errors import PublishRefused, ValidationFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.spec.checks import Sql
-from airflow_backfill_provider.steps.baseline import require_equal
+from airflow_backfill_provider.steps.judge import judge_partitions, judge_range
 from airflow_backfill_provider.steps.stage import stage_partitions
-from airflow_backfill_provider.steps.work import Work, staged_partition
-from airflow_backfill_provider.warehouses.base import Published, RowDiff, Source, Staged
-from airflow_backfill_provider.windows import Partition
-
-DIFF_EVIDENCE = "row_diff_counts"
-"""The kind of the evidence entry that holds a partition's row diff, whether or not the spec bounds it."""
+from airflow_backfill_provider.steps.work import Work
 
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
 
@@ -43,8 +24,16 @@ class ValidationResult:
     warnings: int
 
 
-def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
+def _tell_nobody(report: ValidationReport) -> None:
+    """The report goes to the ledger and the log alone."""
+
+
+def validate_batch(
+    work: Work, keys: Sequence[str], tell: Callable[[ValidationReport], None] = _tell_nobody
+) -> ValidationResult:
     """Judge every staged partition of a batch and record the evidence; one that was rejected is staged again first.
+
+    ``tell`` gets the report before a rejection is raised.
 
     :raises ValidationFailed: at least one partition was rejected; ``.outcomes`` has every failing check.
     :raises PublishRefused: a partition of the batch is not staged.
@@ -67,7 +56,7 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
         )
     if not open_ones:
         return ValidationResult(validated=0, reused=len(partitions), warnings=0)
-    outcomes, evidence = judge(work, plan, open_ones, records)
+    outcomes, evidence = judge_partitions(work, plan, open_ones, records)
     report = ValidationReport(tuple(outcomes))
     bad = report.rejected_keys
     good = [partition.key for partition in open_ones if partition.key not in bad]
@@ -80,6 +69,7 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
         by=work.by,
         reason=report.summary(),
     )
+    tell(report)
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
@@ -92,71 +82,13 @@ def validate_batch(work: Work, keys: Sequence[str]) -> ValidationResult:
     return ValidationResult(validated=len(good), reused=len(partitions) - len(open_ones), warnings=len(report.warnings))
 
 
-def judge(
-    work: Work, plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
-) -> tuple[list[Outcome], dict[str | None, list[dict[str, Any]]]]:
-    """Measure and compare the staged partitions and evaluate every check; outcomes, and the evidence by key."""
-    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
-    needed = metrics_for(plan.spec)
-    warehouse, target = work.warehouse, plan.target
-    of_staged = warehouse.measure(target, staged, partitions, needed.staged)
-    of_baseline = warehouse.measure(target, Published(), partitions, needed.baseline)
-    of_source: Mapping[str, Any] = {}
-    if plan.spec.source is not None and needed.source:
-        rows = Source(plan.spec.source.table, plan.spec.source.partition_by)
-        of_source = warehouse.measure(target, rows, partitions, needed.source)
-    diffs = warehouse.compare(target, Published(), staged, partitions)
-    _require_compared(work, plan, staged, diffs)
-    judged: list[Outcome] = []
-    evidence: dict[str | None, list[dict[str, Any]]] = {}
-    for partition in partitions:
-        key = partition.key
-        outcomes = evaluate_partition(
-            plan.spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key],
-            _run_sql_checks(work, plan, staged, partition),
-        )  # fmt: skip
-        outcomes = [_with_sql(work, plan, staged, partition, outcome) for outcome in outcomes]
-        evidence[key] = [*(outcome.to_json() for outcome in outcomes), _diff_evidence(diffs[key])]
-        judged += outcomes
-    return judged, evidence
-
-
-def _require_compared(work: Work, plan: Plan, staged: Staged, diffs: Mapping[str, RowDiff]) -> None:
-    """Refuse when what was compared is not the plan's baseline, or not what was staged.
-
-    Compared with anything but the baseline, the rows say nothing about what a publish would replace.
-    """
-    warehouse, target = work.warehouse, plan.target
-    partitions = tuple(stage.partition for stage in staged.partitions)
-    old = {key: diff.old_fingerprint for key, diff in diffs.items() if diff.old_fingerprint is not None}
-    new = {key: diff.new_fingerprint for key, diff in diffs.items() if diff.new_fingerprint is not None}
-    if unmatched := tuple(partition for partition in partitions if partition.key not in old):
-        old |= warehouse.fingerprint(target, Published(), unmatched)
-    if unmatched := tuple(partition for partition in partitions if partition.key not in new):
-        new |= warehouse.fingerprint(target, staged, unmatched)
-    require_equal(
-        {partition.key: plan.baseline[partition.key] for partition in partitions},
-        old,
-        f"The published range of {target.table} moved since the plan was made",
-    )
-    changed = {
-        stage.partition.key: (stage.fingerprint.rows, new[stage.partition.key].rows)
-        for stage in staged.partitions
-        if stage.fingerprint != new[stage.partition.key]
-    }
-    if changed:
-        raise StageChanged(
-            f"{len(changed)} staged partitions are not what was staged: {', '.join(list(changed)[:5])}. Nothing was "
-            "judged. Clear stage_recompute with downstream: a stage that changed is staged again.",
-            changed,
-        )
-
-
-def validate_range(work: Work) -> int:
+def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_nobody) -> int:
     """Judge the range as a whole and call the backfill validated; the number of partitions.
 
+    ``tell`` gets the report before a rejection is raised.
+
     :raises PublishRefused: a partition is not validated.
-    :raises ValidationFailed: a staged key exists outside the range, or twice in it.
+    :raises ValidationFailed: a staged key exists outside the range or twice in it, or a check of the range said no.
     """
     work.stop_or_go()
     revision, plan = work.revision, work.plan()
@@ -169,26 +101,18 @@ def validate_range(work: Work) -> int:
             f"{len(waiting)} of {len(records)} partitions are not validated, so nothing is published: "
             f"{', '.join(waiting[:5])}. Clear their failed tasks once the cause is mended."
         )
-    staged = Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions))
-    no_new_keys = adds_no_key(work, plan)
-    conflicts = work.warehouse.key_conflicts(plan.target, staged, no_new_keys=no_new_keys)
-    key = ", ".join(plan.target.key)
-    outcomes = [
-        Outcome.of_range(
-            "key_outside_range", f"no staged {key} outside the range", conflicts.outside, conflicts.examples
-        ),
-    ]
-    if not no_new_keys:
-        outcomes.append(
-            Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, conflicts.examples)
-        )
+    outcomes = judge_range(work, plan, records)
     work.ledger.record_evidence(work.backfill_id, {None: [outcome.to_json() for outcome in outcomes]}, by=work.by)
     report = ValidationReport(tuple(outcomes))
+    tell(report)
+    for line in report.lines():
+        work.log.warning("%s", line)
     if report.failures:
         raise ValidationFailed(
             "The range as a whole was rejected, so nothing will be published.\n"
             + "\n".join(report.lines())
-            + "\nEvery key must stand once in the whole table: mend the SQL or the key in the spec.",
+            + "\nClear this task once the data is mended; mend the SQL, or the check in the spec, and clear "
+            "scope_partitions with downstream otherwise.",
             report.failures,
         )
     # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
@@ -196,42 +120,3 @@ def validate_range(work: Work) -> int:
         work.run()
         work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, revision=revision)
     return len(records)
-
-
-def _run_sql_checks(work: Work, plan: Plan, staged: Staged, partition: Partition) -> dict[str, int | Exception]:
-    (here,) = (stage for stage in staged.partitions if stage.partition == partition)
-    results: dict[str, int | Exception] = {}
-    for check in plan.spec.checks:
-        if isinstance(check, Sql):
-            try:
-                results[check.name] = work.warehouse.count_rows(plan.target, here, check.query)
-            except (ConnectionLost, LockTimeout):
-                raise
-            except BackfillError as error:
-                results[check.name] = error
-    return results
-
-
-def _with_sql(work: Work, plan: Plan, staged: Staged, partition: Partition, outcome: Outcome) -> Outcome:
-    """A failing outcome with the statement that shows it."""
-    if outcome.metric is None or not outcome.failed:
-        return outcome
-    here = Staged(tuple(stage for stage in staged.partitions if stage.partition == partition))
-    return outcome.with_sql(work.warehouse.metric_sql(plan.target, here, partition, outcome.metric))
-
-
-def adds_no_key(work: Work, plan: Plan) -> bool:
-    """Whether validation proved that every staged key is published in its own partition already, once on each side."""
-    evidence = work.ledger.evidence(work.backfill_id)
-    return all(
-        any(entry["kind"] == DIFF_EVIDENCE and _matched(entry) for entry in evidence.get(key, ())) for key in plan.keys
-    )
-
-
-def _matched(diff: Mapping[str, Any]) -> bool:
-    return not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
-
-
-def _diff_evidence(diff: RowDiff) -> dict[str, Any]:
-    counts = {name: value for name, value in asdict(diff).items() if not name.endswith("_fingerprint")}
-    return {"kind": DIFF_EVIDENCE, **counts}

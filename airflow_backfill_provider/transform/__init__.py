@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.transform.lint import Finding, lint
-from airflow_backfill_provider.transform.parse import to_select
+from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import render
 from airflow_backfill_provider.windows import Partition
 
-__all__ = ["Finding", "lint", "prepare", "render", "to_select"]
+__all__ = ["Finding", "lint", "prepare", "render", "require_query", "to_select"]
 
 
 def prepare(spec: BackfillSpec, partition: Partition, dialect: str) -> str:

@@ -116,6 +116,21 @@ def parse(sql: str, target: str, dialect: str, origin: str = "The SQL") -> Query
     return Query(cut.text(sql, tokens), query, by_position, cut)
 
 
+def require_query(sql: str, dialect: str, origin: str) -> None:
+    """Refuse anything but one SELECT that only reads.
+
+    :raises TransformRefused: naming what was found.
+    """
+    try:
+        statements = [one for one in sqlglot.parse(sql, dialect=dialect) if one and not isinstance(one, exp.Semicolon)]
+    except SqlglotError as error:
+        raise TransformRefused(f"{origin} is not one statement of {dialect} SQL: {_first_line(error)}.") from error
+    if len(statements) != 1 or not _is_query(statements[0]):
+        found = _called(statements[0]) if len(statements) == 1 else f"{len(statements)} statements"
+        raise TransformRefused(f"{origin} is {found}; it must be one SELECT.")
+    _refuse_writes(statements[0], origin)
+
+
 def same_table(table: exp.Table, target: str, dialect: str) -> bool:
     """Whether a table named in SQL is the target, under the dialect's rules for case; every part must be there."""
     return _parts(table, dialect) == _target_parts(target, dialect)
@@ -169,10 +184,10 @@ def _redirect(statement: exp.Expr, query: exp.Expr, target: str, dialect: str, o
 def _refuse_writes(query: exp.Expr, origin: str) -> None:
     for node in query.walk():
         if isinstance(node, _WRITES):
-            raise TransformRefused(f"{origin} holds {_called(node)} inside its SELECT; a transform only reads.")
+            raise TransformRefused(f"{origin} holds {_called(node)} inside its SELECT; it may only read.")
         if isinstance(node, exp.Func) and (name := function_name(node)) in _WRITING_FUNCTIONS:
             raise TransformRefused(
-                f"{origin} calls {name}(), which changes something outside its result; a transform only reads."
+                f"{origin} calls {name}(), which changes something outside its result; it may only read."
             )
 
 

@@ -53,6 +53,29 @@ class Clock(StrEnum):
     TIMESTAMP = "timestamp"  # without a zone; means UTC
 
 
+class ConstraintKind(StrEnum):
+    """What the table itself demands of its rows."""
+
+    CHECK = "check"
+    NOT_NULL = "not_null"
+    UNIQUE = "unique"  # also a primary key; rows with a NULL in the columns are not held against each other
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A constraint of the published table, which staged rows are checked against before they are published."""
+
+    kind: ConstraintKind
+    name: str
+    text: str
+    """As the engine writes it: ``CHECK((amount >= 0))``."""
+    columns: tuple[str, ...]
+    expression: str = ""
+    """Of a CHECK, the SQL that no row may make false."""
+    where: str = ""
+    """SQL of the rows that it holds for; empty for all."""
+
+
 @dataclass(frozen=True)
 class Target:
     """The published table as it was described at scope time; frozen into the plan."""
@@ -63,11 +86,17 @@ class Target:
     clock: Clock
     key: tuple[str, ...]
     columns: tuple[Column, ...]
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def column_names(self) -> tuple[str, ...]:
         """Every column that can be written, in the table's order."""
         return tuple(column.name for column in self.columns if not column.generated)
+
+    def compared(self, exclude: Sequence[str]) -> tuple[str, ...]:
+        """The columns whose values a row diff looks at: all that can be written but those excluded, in any case."""
+        left_out = {name.casefold() for name in exclude}
+        return tuple(name for name in self.column_names if name.casefold() not in left_out)
 
 
 @dataclass(frozen=True)
@@ -280,22 +309,47 @@ class Warehouse(Protocol):
         self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
     ) -> dict[str, dict[Metric, Scalar]]:
         """Every metric of every partition, by key, from one statement; an empty partition has rows 0 and the
-        other counts 0, sums None."""
+        other counts 0; sums, smallest and largest values None.
+
+        :raises WarehouseError: the statement failed, as SQL of the spec may make it; the engine's message is kept.
+        """
         ...
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
-        """One statement that a person can run to see this metric of this partition; for reports."""
+    def measure_together(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[Metric, Scalar]:
+        """Every metric of all rows of the partitions together, from one statement; otherwise as :meth:`measure`."""
         ...
 
-    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
-        """How many rows the user's ``query`` returns when the name ``stage`` means this partition's staged rows.
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        """One statement that a person can run to see this metric of these partitions together; for reports."""
+        ...
+
+    def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
+        """How many rows the user's ``query`` returns when the name ``stage`` means these staged rows.
+
+        ``where`` leaves only the rows for which it is true.
 
         :raises WarehouseError: the query failed; the engine's message is kept.
         """
         ...
 
-    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
-        """Match old and new rows by key inside each partition, from one statement."""
+    def compare(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, RowDiff]:
+        """Match old and new rows by key inside each partition, from one statement.
+
+        Rows of one key are identical when they differ in excluded columns only.
+        """
+        ...
+
+    def changed_columns(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, dict[str, int]]:
+        """By partition, in how many rows matched by key each column differs; columns that never do are left out.
+
+        For partitions whose keys :meth:`compare` found unique; an answer about others means nothing.
+        """
         ...
 
     def outside_rows(self, target: Target) -> OutsideRows:

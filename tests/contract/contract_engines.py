@@ -6,13 +6,14 @@ A new engine is one small class here, added to ``ENGINES``.
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlglot
 from sqlglot import exp
 
-from airflow_backfill_provider.warehouses.base import Warehouse
+from airflow_backfill_provider.warehouses.base import Constraint, ConstraintKind, Warehouse
 from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
 
 
@@ -34,6 +35,9 @@ class Engine(Protocol):
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read the published database."""
 
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a statement that the warehouse gave for staged rows, as the person would who reads it in a report."""
+
     def tables(self) -> set[str]:
         """The ``schema.name`` of every table a consumer can see."""
 
@@ -52,13 +56,16 @@ TYPES = {
 class Memory:
     name = "memory"
     types = TYPES
-    lacks = frozenset({"view", "constraint", "zoned"})
+    lacks = frozenset({"view", "zoned"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         self.warehouse = MemoryWarehouse()
         return self.warehouse
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.warehouse.query(sql)
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
         return self.warehouse.query(sql)
 
     def tables(self) -> set[str]:
@@ -72,13 +79,18 @@ class Memory:
         """One of the few statements the suite uses, turned into a SELECT whose rows become the table's."""
         tree = sqlglot.parse_one(sql, dialect="duckdb")
         match tree:
+            case exp.Create(kind="SCHEMA"):
+                pass  # a name of a table is all there is
             case exp.Create(kind="TABLE"):
                 columns = {
                     column.name: column.kind.sql("duckdb") + (" NOT NULL" if column.constraints else "")
                     for column in tree.this.expressions
                     if isinstance(column, exp.ColumnDef)
                 }
-                self.warehouse.create_table(_name(tree.this.this), columns)
+                constraints = [
+                    _constraint(entry) for entry in tree.this.expressions if isinstance(entry, exp.Constraint)
+                ]
+                self.warehouse.create_table(_name(tree.this.this), columns, constraints=constraints)
             case exp.Drop(kind="TABLE"):
                 del self.warehouse._tables[_name(tree.find(exp.Table))]
             case exp.Insert(expression=exp.Values() as values):
@@ -123,6 +135,18 @@ class Memory:
         self.warehouse.insert(_name(table), [dict(zip(names, row, strict=True)) for row in self.rows(select)])
 
 
+def _constraint(tree: exp.Expression) -> Constraint:
+    """A ``CONSTRAINT name CHECK (…)`` or ``CONSTRAINT name UNIQUE (…)`` of a table."""
+    (body,) = tree.expressions
+    text = body.sql("duckdb")
+    if isinstance(body, exp.CheckColumnConstraint):
+        columns = tuple(column.name for column in body.find_all(exp.Column))
+        return Constraint(ConstraintKind.CHECK, tree.name, text, columns, body.this.sql("duckdb"))
+    columns = tuple(identifier.name for identifier in body.find_all(exp.Identifier))
+    where = " AND ".join(f"{_quote(name)} IS NOT NULL" for name in columns)
+    return Constraint(ConstraintKind.UNIQUE, tree.name, text, columns, where=where)
+
+
 def _name(table: exp.Expression) -> str:
     return ".".join(part.name for part in table.parts)
 
@@ -154,6 +178,16 @@ class DuckDB:
         import duckdb
 
         with duckdb.connect(str(self.path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        import duckdb
+
+        with duckdb.connect() as connection:
+            for attach in re.findall(
+                r"^-- in the staging folder: ATTACH '(.*)' AS (\w+) \(READ_ONLY\)$", sql, re.MULTILINE
+            ):
+                connection.execute(f"ATTACH '{self.path.parent / 'staging' / attach[0]}' AS {attach[1]} (READ_ONLY)")
             return connection.execute(sql).fetchall()
 
     def tables(self) -> set[str]:

@@ -8,7 +8,7 @@ from contract_world import EMPTY_DAY, KEYS, World, day, days, only, rows_sql
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind, Scalar
-from airflow_backfill_provider.warehouses.base import Published, Source
+from airflow_backfill_provider.warehouses.base import Published, Source, Staged
 
 SUM = Metric(MetricKind.SUM, ("amount",))
 NULL_NOTES = Metric(MetricKind.NULLS, ("note",))
@@ -181,7 +181,7 @@ def test_no_partition_is_measured_as_no_answer(orders: World) -> None:
 @pytest.mark.parametrize("metric", ALL, ids=str)
 def test_the_statement_in_a_report_gives_the_measured_value(world: World, metric: Metric) -> None:
     for key in (DAY, "2024-01-03", EMPTY_DAY):
-        statement = world.warehouse.metric_sql(world.target, Published(), day(key), metric)
+        statement = world.warehouse.metric_sql(world.target, Published(), [day(key)], metric)
 
         assert world.engine.rows(statement) == [(_measure(world, metric, key=key)[0],)]
 
@@ -191,7 +191,7 @@ def test_the_statement_in_a_report_exists_for_every_side(orders: World) -> None:
     backup, _ = orders.warehouse.back_up(orders.target, "b1", days(DAY), label="before")
 
     for rows in (staged, backup, Source("analytics.orders", "seen_at")):
-        assert "SELECT" in orders.warehouse.metric_sql(orders.target, rows, day(DAY), SUM).upper()
+        assert "SELECT" in orders.warehouse.metric_sql(orders.target, rows, [day(DAY)], SUM).upper()
 
 
 @pytest.mark.parametrize(
@@ -212,13 +212,11 @@ def test_a_query_of_the_user_s_sees_one_partition_as_stage(world: World, query: 
     staged = world.stage({key: world.select(key) for key in KEYS})
     (entry,) = (entry for entry in staged.partitions if entry.partition.key == DAY)
 
-    assert world.warehouse.count_rows(world.target, entry, query) == rows
+    assert world.warehouse.count_rows(world.target, Staged((entry,)), query) == rows
 
 
 def test_an_empty_partition_is_an_empty_stage(orders: World) -> None:
-    assert (
-        orders.warehouse.count_rows(orders.target, only(orders.stage_rows({EMPTY_DAY: []})), "SELECT * FROM stage") == 0
-    )
+    assert orders.warehouse.count_rows(orders.target, orders.stage_rows({EMPTY_DAY: []}), "SELECT * FROM stage") == 0
 
 
 @pytest.mark.parametrize(
@@ -238,7 +236,7 @@ def test_what_is_not_one_select_is_refused_and_runs_nothing(orders: World, query
     staged = orders.stage_corrected(DAY)
 
     with pytest.raises(WarehouseError):
-        orders.warehouse.count_rows(orders.target, only(staged), query)
+        orders.warehouse.count_rows(orders.target, staged, query)
 
     assert orders.contents() == before
     assert orders.warehouse.fingerprint(orders.target, staged, [day(DAY)])[DAY] == only(staged).fingerprint
@@ -246,7 +244,7 @@ def test_what_is_not_one_select_is_refused_and_runs_nothing(orders: World, query
 
 def test_a_query_that_fails_keeps_the_engine_s_message(orders: World) -> None:
     with pytest.raises(WarehouseError, match="misspelt"):
-        orders.warehouse.count_rows(orders.target, only(orders.stage_corrected(DAY)), "SELECT misspelt FROM stage")
+        orders.warehouse.count_rows(orders.target, orders.stage_corrected(DAY), "SELECT misspelt FROM stage")
 
 
 def test_reserved_words_and_odd_characters_are_measured(engine: Engine, orders: World) -> None:

@@ -54,7 +54,10 @@ def test_rows_land_by_name_when_the_columns_come_in_another_order(orders: World)
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
         staged = write_one(writer, day(DAY), f"SELECT 2 AS b, DATE '{DAY}' AS d, 1 AS a, 7 AS id")
 
-    assert orders.warehouse.count_rows(target, staged, "SELECT * FROM stage WHERE id = 7 AND a = 1 AND b = 2") == 1
+    assert (
+        orders.warehouse.count_rows(target, Staged((staged,)), "SELECT * FROM stage WHERE id = 7 AND a = 1 AND b = 2")
+        == 1
+    )
 
 
 def test_rows_land_as_the_target_s_types(orders: World) -> None:

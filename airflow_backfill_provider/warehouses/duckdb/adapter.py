@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from airflow_backfill_provider.errors import PublishRefused, TransformRefused, WarehouseError
-from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
+from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -30,7 +30,6 @@ from airflow_backfill_provider.warehouses.base import (
     Rows,
     Source,
     Staged,
-    StagedPartition,
     StorageItem,
     Target,
 )
@@ -41,13 +40,15 @@ from airflow_backfill_provider.warehouses.duckdb.compare import compare_pieces
 from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT, Flags
 from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts, refuse_incomplete
 from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
+from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.windows import Partition, describe
 
 _OLDEST = (2, 0)
 METHOD = f"duckdb-{duckdb.__version__}"
@@ -100,7 +101,7 @@ class DuckDBWarehouse:
         return Capabilities(
             engine=f"DuckDB {duckdb.__version__}",
             mechanisms=frozenset({"replace_partitions"}),
-            dialect="duckdb",
+            dialect=DIALECT,
             rows_per_second=_ROWS_PER_SECOND,
             one_host=True,
             unproven=(
@@ -148,53 +149,86 @@ class DuckDBWarehouse:
         wanted = list(dict.fromkeys(metrics))
         if not partitions:
             return {}
-        with self._session("Measuring", rows) as session:
+        with self._measuring(target, rows, wanted) as (session, flags):
             pieces = self._pieces(session, target, rows, partitions)
             buckets = Buckets(partitions, pieces)
-            found = session.run(sql.measures(buckets, pieces, wanted, _types(target, rows)))
-        nothing: dict[Metric, Scalar] = {metric: None if metric.kind is MetricKind.SUM else 0 for metric in wanted}
+            found = session.run(sql.measures(buckets, pieces, wanted, flags))
         measured = {buckets.key(bucket): dict(zip(wanted, values, strict=True)) for bucket, *values in found}
+        nothing = {metric: metric.nothing for metric in wanted}
         return {partition.key: measured.get(partition.key, dict(nothing)) for partition in partitions}
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
-        where, partition_by, clock = "", target.partition_by, target.clock
-        match rows:
-            case Published():
-                with self._session(f"Finding {target.table}", rows) as session:
-                    table = catalog.locate(session.run, target.table).short_sql
-            case Source(name, partition_by):
-                with self._session(f"Describing {name}", rows) as session:
-                    source = catalog.find_table(session.run, name)
-                table, clock = source.place.short_sql, source.clock(partition_by)
-            case Staged(staged):
-                (location,) = (entry.location for entry in staged if entry.partition == partition)
-                where, table = _aside(location)
-            case Backup(location):
-                where, table = _aside(location)
-        piece = Piece(table, partition_by, clock, (partition,))
-        names = {name: f"r.{quote(name)}" for name in metric.columns}
-        value = sql.measure(metric, names, _types(target, rows))
-        return f"{where}SELECT {value} FROM {piece.table} AS r WHERE {piece.predicate}"
+    def measure_together(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[Metric, Scalar]:
+        wanted = list(dict.fromkeys(metrics))
+        if not partitions or not wanted:
+            return {metric: metric.nothing for metric in wanted}
+        with self._measuring(target, rows, wanted) as (session, flags):
+            pieces = self._pieces(session, target, rows, partitions)
+            (values,) = session.run(sql.measures_together(pieces, wanted, flags))
+        return dict(zip(wanted, values, strict=True))
 
-    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
-        with self._session(f"The query on {staged.partition.key}", Published()) as session:
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        with self._measuring(target, rows, [metric]) as (session, flags):
+            attached: list[str] = []
+            match rows:
+                case Published():
+                    sides = [Piece.of(target, catalog.locate(session.run, target.table).short_sql, partitions)]
+                case Source(name, partition_by):
+                    source = catalog.find_table(session.run, name)
+                    sides = [Piece(source.place.short_sql, partition_by, source.clock(partition_by), tuple(partitions))]
+                case Staged(staged):
+                    by_location: dict[str, list[Partition]] = {}
+                    for entry in staged:
+                        if entry.partition in partitions:
+                            by_location.setdefault(entry.location, []).append(entry.partition)
+                    attached = list(by_location)
+                    sides = [Piece.of(target, _aside(n), own) for n, own in enumerate(by_location.values())]
+                case Backup(location):
+                    attached = [location]
+                    sides = [Piece.of(target, _aside(0), partitions)]
+        return "".join(map(_attach, range(len(attached)), attached)) + sql.measures_together(sides, [metric], flags)
+
+    def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        with self._session(f"The query on {describe(partitions)}", Published()) as session:
             if (text := session.one_select(query)) is None:
                 raise WarehouseError("A check's query is one SELECT statement and nothing else.")
-            (piece,) = self._pieces(session, target, Staged((staged,)), (staged.partition,))
             columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            rows = " UNION ALL ".join(
+                f"SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}"
+                for piece in self._pieces(session, target, staged, partitions)
+            )
+            if where:
+                rows = f"SELECT * FROM ({rows}) WHERE {row_expression(where, DIALECT)}"
             with session.transaction(read_only=True):
-                ((rows,),) = session.run(
-                    f"WITH stage AS (SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}) "
-                    f"SELECT count(*) FROM (\n{text}\n) AS found"
-                )
-        return int(rows)
+                ((count,),) = session.run(f"WITH stage AS ({rows}) SELECT count(*) FROM (\n{text}\n) AS found")
+        return int(count)
 
-    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
+    def compare(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, RowDiff]:
         if not partitions:
             return {}
         with self._session("Comparing", old, new) as session:
             sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
-            return compare_pieces(session, target, sides[0], sides[1], partitions, METHOD)
+            return compare_pieces(session, target, target.compared(exclude), sides[0], sides[1], partitions, METHOD)
+
+    def changed_columns(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, dict[str, int]]:
+        if not partitions:
+            return {}
+        columns = target.compared(exclude)
+        with self._session("Comparing columns", old, new) as session:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            buckets = Buckets(partitions, [*sides[0], *sides[1]])
+            found = session.run(sql.changes_by_column(buckets, target, columns, sides[0], sides[1]))
+        changes = {
+            buckets.key(bucket): {name: count for name, count in zip(columns, counts, strict=True) if count}
+            for bucket, *counts in found
+        }
+        return {partition.key: changes.get(partition.key, {}) for partition in partitions}
 
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._session("Counting rows outside every partition", Published()) as session:
@@ -292,6 +326,13 @@ class DuckDBWarehouse:
                 inside.enter_context(self._door.reading(session))
             yield session
 
+    @contextmanager
+    def _measuring(self, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Iterator[tuple[Session, Flags]]:
+        """A session and the metrics' tests; with the warehouse, when they read another table of it."""
+        sides = [rows, Published()] if any(metric.to_table for metric in metrics) else [rows]
+        with self._session("Measuring", *sides) as session:
+            yield session, Flags(metrics, _types(target, rows), lambda name: catalog.locate(session.run, name).sql)
+
     def _pieces(
         self, session: Session, target: Target, rows: Rows, partitions: Sequence[Partition]
     ) -> tuple[Piece, ...]:
@@ -318,6 +359,11 @@ def _types(target: Target, rows: Rows) -> dict[str, str]:
     return {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
 
 
-def _aside(location: str) -> tuple[str, str]:
-    """How a person gets at the file, and the name of its table then."""
-    return f"-- in the staging folder: ATTACH {text_literal(location)} AS aside (READ_ONLY)\n", f"aside.{aside.ROWS}"
+def _attach(number: int, location: str) -> str:
+    """How a person gets at a file of ours."""
+    return f"-- in the staging folder: ATTACH {text_literal(location)} AS aside{number} (READ_ONLY)\n"
+
+
+def _aside(number: int) -> str:
+    """The table of that file then."""
+    return f"aside{number}.{aside.ROWS}"

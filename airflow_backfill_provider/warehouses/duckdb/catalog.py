@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from airflow_backfill_provider.errors import SpecError
-from airflow_backfill_provider.warehouses.base import Clock, Column, Target
+from airflow_backfill_provider.warehouses.base import Clock, Column, Constraint, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.duckdb.types import CLOCKS
-from airflow_backfill_provider.warehouses.sql import quote_path, text_literal
+from airflow_backfill_provider.warehouses.sql import quote, quote_all, quote_path, text_literal
 
 Run = Callable[[str], list[tuple[Any, ...]]]
 
@@ -128,6 +128,7 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Targ
         table.clock(partition_by),
         tuple(column.name for column in keys),
         table.columns,
+        _constraints(run, place),
     )
 
 
@@ -145,6 +146,30 @@ def _columns(run: Run, place: Place) -> tuple[Column, ...]:
             f"WHERE {_is(place)} ORDER BY column_index"
         )
     )
+
+
+_KINDS = {
+    "CHECK": ConstraintKind.CHECK,
+    "NOT NULL": ConstraintKind.NOT_NULL,
+    "UNIQUE": ConstraintKind.UNIQUE,
+    "PRIMARY KEY": ConstraintKind.UNIQUE,
+}
+
+
+def _constraints(run: Run, place: Place) -> tuple[Constraint, ...]:
+    kinds = ", ".join(map(text_literal, _KINDS))
+    found = run(
+        "SELECT constraint_type, constraint_name, constraint_text, constraint_column_names, coalesce(expression, '') "
+        f"FROM duckdb_constraints() WHERE {_is(place)} AND constraint_type IN ({kinds}) ORDER BY constraint_index"
+    )
+    return tuple(_constraint(_KINDS[kind], *rest) for kind, *rest in found)
+
+
+def _constraint(kind: ConstraintKind, name: str, text: str, columns: list[str], expression: str) -> Constraint:
+    if kind is ConstraintKind.NOT_NULL:
+        text = f"{text}({quote_all(columns)})"
+    where = " AND ".join(f"{quote(column)} IS NOT NULL" for column in columns) if kind is ConstraintKind.UNIQUE else ""
+    return Constraint(kind, name, text, tuple(columns), expression, where)
 
 
 def _is(place: Place) -> str:

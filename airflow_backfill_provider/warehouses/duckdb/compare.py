@@ -21,12 +21,13 @@ from airflow_backfill_provider.windows import Partition
 def compare_pieces(
     session: Session,
     target: Target,
+    compared: Sequence[str],
     old: Sequence[Piece],
     new: Sequence[Piece],
     partitions: Sequence[Partition],
     method: str,
 ) -> dict[str, RowDiff]:
-    """The difference of each partition, by key.
+    """The difference of each partition, by key; rows of one key are identical when the compared columns are.
 
     The counts prove the keys unique by themselves where no row is alone: a key with x old and y new rows makes x times
     y pairs, so there are as many pairs as rows on both sides only when every key is there once on each. Partitions where
@@ -36,11 +37,18 @@ def compare_pieces(
     counts = [
         {buckets.key(bucket): rows for bucket, rows in session.run(row_counts(buckets, side))} for side in (old, new)
     ]
-    nothing = Fingerprint(0, EMPTY_DIGEST, method)
-    diffs = {partition.key: RowDiff(0, 0, old_fingerprint=nothing, new_fingerprint=nothing) for partition in partitions}
+    whole = tuple(compared) == target.column_names  # else the digests are not those of whole rows
+
+    def mark(rows: int, digest: str | None) -> Fingerprint | None:
+        return Fingerprint(rows, digest or EMPTY_DIGEST, method) if whole else None
+
+    diffs = {
+        partition.key: RowDiff(0, 0, old_fingerprint=mark(0, None), new_fingerprint=mark(0, None))
+        for partition in partitions
+    }
     doubtful = set()
     for bucket, pairs, with_old, with_new, identical, old_digest, new_digest in session.run(
-        differences(buckets, target, old, new)
+        differences(buckets, target, compared, old, new)
     ):
         key = buckets.key(bucket)
         before, after = (side.get(key, 0) for side in counts)
@@ -52,8 +60,8 @@ def compare_pieces(
             pairs - removed - added - identical,
             added,
             removed,
-            old_fingerprint=Fingerprint(before, old_digest or EMPTY_DIGEST, method),
-            new_fingerprint=Fingerprint(after, new_digest or EMPTY_DIGEST, method),
+            old_fingerprint=mark(before, old_digest),
+            new_fingerprint=mark(after, new_digest),
         )
         if (before, after) != (pairs, pairs):
             doubtful.add(key)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.warehouses.base import Clock, Target
+from airflow_backfill_provider.warehouses.duckdb.flags import Flags
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -97,42 +98,80 @@ def row_hash(columns: Sequence[str], alias: str = "r.") -> str:
     return f"hash(hash({', '.join(alias + quote(column) for column in columns)}))"
 
 
-def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric], types: dict[str, str]) -> str:
+def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
     """``b`` and one value for each metric, of every partition that has a row."""
-    names = list(dict.fromkeys(name for metric in metrics for name in metric.columns))
+    names = _columns(metrics, flags)
     aliases = {name: f"c{number}" for number, name in enumerate(names)}
-    rows = buckets.select_all(pieces, [f"r.{quote(name)} AS {alias}" for name, alias in aliases.items()])
-    values = [measure(metric, aliases, types) for metric in metrics]
+    picks = [f"r.{quote(name)} AS {alias}" for name, alias in aliases.items()]
+    rows = buckets.select_all(_flagged(pieces, flags), picks)
+    values = [measure(metric, aliases, flags) for metric in metrics]
     return f"SELECT {', '.join(['b', *values])} FROM ({rows}) GROUP BY b"
 
 
-def measure(metric: Metric, names: dict[str, str], types: dict[str, str]) -> str:
-    """The aggregate of one metric; ``names`` maps its columns to their SQL names."""
+def measures_together(pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
+    """One row with one value for each metric, of the rows of all pieces together."""
+    names = {name: f"r.{quote(name)}" for name in _columns(metrics, flags)}
+    values = ", ".join(measure(metric, names, flags) for metric in metrics)
+    first, *others = _flagged(pieces, flags)
+    if not others:
+        return f"SELECT {values} FROM {first.table} AS r WHERE {first.predicate}"
+    picks = ", ".join(names.values()) or "1"
+    rows = " UNION ALL ".join(
+        f"SELECT {picks} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in (first, *others)
+    )
+    return f"SELECT {values} FROM ({rows}) AS r"
+
+
+def _flagged(pieces: Sequence[Piece], flags: Flags) -> list[Piece]:
+    return [replace(piece, table=flags.table(piece.table)) for piece in pieces]
+
+
+def _columns(metrics: Sequence[Metric], flags: Flags) -> list[str]:
+    return list(dict.fromkeys(name for metric in metrics for name in (*metric.columns, *flags.names(metric))))
+
+
+def measure(metric: Metric, names: dict[str, str], flags: Flags) -> str:
+    """The aggregate of one metric; ``names`` maps its columns and flags to their SQL names."""
     columns = [names[name] for name in metric.columns]
+    own = [names[name] for name in flags.names(metric)]
+    where = own[:1] if metric.where else []
+    rows = _where("count(*)", where)
     match metric.kind:
         case MetricKind.ROWS:
-            return "count(*)"
+            return rows
         case MetricKind.NULLS:
-            return f"count(*) - count({columns[0]})"
+            return f"{rows} - {_where(f'count({columns[0]})', where)}"
         case MetricKind.DUPLICATES if len(columns) == 1:
             # count(DISTINCT x) leaves NULL out, which is one more distinct value here.
-            (column,) = columns
-            return f"count(*) - count(DISTINCT {column}) - CAST(count(*) > count({column}) AS INTEGER)"
+            distinct, present = (_where(f"count({word}{columns[0]})", where) for word in ("DISTINCT ", ""))
+            return f"{rows} - {distinct} - CAST({rows} > {present} AS INTEGER)"
         case MetricKind.DUPLICATES:
-            return f"count(*) - count(DISTINCT row({', '.join(columns)}))"
+            return f"{rows} - {_where(f'count(DISTINCT {_row(columns)})', where)}"
         case MetricKind.OUTSIDE_VALUES:
-            values = ", ".join(_comparable(value, types.get(metric.columns[0])) for value in metric.values)
-            return f"count(*) FILTER (WHERE {columns[0]} NOT IN ({values}))"
+            values = ", ".join(_comparable(value, flags.types.get(metric.columns[0])) for value in metric.values)
+            return _where("count(*)", [*where, f"{columns[0]} NOT IN ({values})"])
         case MetricKind.OUTSIDE_RANGE:
             low, high = ("<", ">") if metric.inclusive else ("<=", ">=")
             outside = [
-                f"{columns[0]} {sign} {_comparable(bound, types.get(metric.columns[0]))}"
+                f"{columns[0]} {sign} {_comparable(bound, flags.types.get(metric.columns[0]))}"
                 for sign, bound in ((low, metric.min_value), (high, metric.max_value))
                 if bound is not None
             ]
-            return f"count(*) FILTER (WHERE {' OR '.join(outside)})"
-        case MetricKind.SUM:
-            return f"sum({columns[0]})"
+            return _where("count(*)", [*where, f"({' OR '.join(outside)})"])
+        case MetricKind.UNTRUE | MetricKind.ORPHANS:
+            return _where("count(*)", [*where, own[-1]])
+        case MetricKind.COUNT_DISTINCT:
+            return _where(f"count(DISTINCT {columns[0]})", where)
+        case MetricKind.SUM | MetricKind.MIN | MetricKind.MAX:
+            return _where(f"{metric.kind}({columns[0]})", where)
+
+
+def _row(columns: Sequence[str]) -> str:
+    return f"row({', '.join(columns)})"
+
+
+def _where(aggregate: str, conditions: Sequence[str]) -> str:
+    return f"{aggregate} FILTER (WHERE {' AND '.join(conditions)})" if conditions else aggregate
 
 
 def _comparable(value: Any, column_type: str | None) -> str:
@@ -147,7 +186,9 @@ def row_counts(buckets: Buckets, pieces: Sequence[Piece]) -> str:
     return f"SELECT b, count(*) FROM ({buckets.select_all(pieces, [])}) GROUP BY b"
 
 
-def differences(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:
+def differences(
+    buckets: Buckets, target: Target, compared: Sequence[str], old: Sequence[Piece], new: Sequence[Piece]
+) -> str:
     """``b, pairs, with old, with new, identical, old digest, new digest`` of every partition that has a row.
 
     A *pair* is a row of the full join: old and new row of one key, or a row alone. Rows are joined by bucket and key
@@ -155,13 +196,26 @@ def differences(buckets: Buckets, target: Target, old: Sequence[Piece], new: Seq
     """
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
-    sides = [buckets.select_all(pieces, [*picks, f"{row_hash(target.column_names)} AS h"]) for pieces in (old, new)]
+    sides = [buckets.select_all(pieces, [*picks, f"{row_hash(compared)} AS h"]) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     return (
         "SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
         "CAST(sum(o.h) AS VARCHAR), CAST(sum(n.h) AS VARCHAR) "
         f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY ALL"
     )
+
+
+def changes_by_column(
+    buckets: Buckets, target: Target, compared: Sequence[str], old: Sequence[Piece], new: Sequence[Piece]
+) -> str:
+    """``b`` and, for each column, the rows matched by key whose value of it differs."""
+    keys = [f"k{number}" for number in range(len(target.key))]
+    picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
+    picks += [f"r.{quote(name)} AS c{number}" for number, name in enumerate(compared)]
+    sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
+    match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
+    counts = [f"count(*) FILTER (WHERE o.c{number} IS DISTINCT FROM n.c{number})" for number, _ in enumerate(compared)]
+    return f"SELECT {', '.join(['o.b', *counts])} FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} GROUP BY o.b"
 
 
 def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
 from threading import RLock
@@ -32,6 +32,8 @@ from airflow_backfill_provider.warehouses.base import (
     Capabilities,
     Clock,
     Column,
+    Constraint,
+    ConstraintKind,
     Fingerprint,
     KeyConflicts,
     OutsideRows,
@@ -47,7 +49,15 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
-from airflow_backfill_provider.warehouses.memory.measure import diff_rows, measure_rows, metric_query
+from airflow_backfill_provider.warehouses.memory.measure import (
+    Keyed,
+    changes_by_column,
+    diff_rows,
+    flags,
+    keyed,
+    measure_rows,
+    metric_query,
+)
 from airflow_backfill_provider.warehouses.memory.rows import (
     METHOD,
     cut,
@@ -89,8 +99,14 @@ class MemoryWarehouse:
         for name, columns in (tables or {}).items():
             self.create_table(name, columns)
 
-    def create_table(self, name: str, columns: Mapping[str, str], rows: Iterable[Sequence[Any]] = ()) -> None:
-        """Make the table, or make it anew.
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str],
+        rows: Iterable[Sequence[Any]] = (),
+        constraints: Iterable[Constraint] = (),
+    ) -> None:
+        """Make the table, or make it anew; ``NOT NULL`` columns have their constraint already.
 
         :raises ValueError: a type is not known, or a value does not fit its column.
         """
@@ -99,8 +115,9 @@ class MemoryWarehouse:
             type_ = text.upper().removesuffix(" NOT NULL")
             parse_type(type_)
             described.append(Column(column, type_, nullable=type_ == text.upper()))
+        filled = [_filled(name, column.name) for column in described if not column.nullable]
         with self._lock:
-            self._tables[name] = Table(tuple(described))
+            self._tables[name] = Table(tuple(described), constraints=(*constraints, *filled))
             self.set_rows(name, rows)
 
     def insert(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -120,11 +137,13 @@ class MemoryWarehouse:
     def set_rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         """Make these the rows of the table, values in the order of its columns.
 
-        :raises ValueError: a value does not fit its column.
+        :raises ValueError: a value does not fit its column, or the rows break a constraint.
         """
         with self._lock:
-            columns = self._table(name).columns
-            self._tables[name] = Table(columns, tuple(land_row(columns, row) for row in rows))
+            table = self._table(name)
+            landed = tuple(land_row(table.columns, row) for row in rows)
+            _refuse_broken(name, landed_table := replace(table, rows=landed))
+            self._tables[name] = landed_table
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Every row of the table."""
@@ -161,7 +180,8 @@ class MemoryWarehouse:
             raise SpecError(
                 f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is DATE or TIMESTAMP."
             )
-        return Target(table, partition_by, Clock(clock), tuple(key), self._tables[table].columns)
+        found = self._tables[table]
+        return Target(table, partition_by, Clock(clock), tuple(key), found.columns, found.constraints)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         try:
@@ -182,35 +202,62 @@ class MemoryWarehouse:
         self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
     ) -> dict[str, dict[Metric, Scalar]]:
         return {
-            key: {metric: measure_rows(table, metric) for metric in metrics}
+            key: {metric: measure_rows(table, metric, self._related(metrics)) for metric in metrics}
             for key, table in self._split(target, rows, partitions).items()
         }
 
-    def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
+    def measure_together(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[Metric, Scalar]:
+        if not partitions:
+            return {metric: metric.nothing for metric in metrics}
+        together = _joined(list(self._split(target, rows, partitions).values()))
+        return {metric: measure_rows(together, metric, self._related(metrics)) for metric in metrics}
+
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
         match rows:
             case Published():
-                return metric_query(target.table, target.partition_by, partition, metric)
+                tables, partition_by = [target.table], target.partition_by
             case Source(table, partition_by):
-                return metric_query(table, partition_by, partition, metric)
+                tables = [table]
             case Staged(staged):
-                (location,) = (entry.location for entry in staged if entry.partition == partition)
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                tables = [
+                    _address(entry.location, entry.partition.key) for entry in staged if entry.partition in partitions
+                ]
+                partition_by = target.partition_by
             case Backup(location):
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                tables = [_address(location, partition.key) for partition in partitions]
+                partition_by = target.partition_by
+        return metric_query(tables, partition_by, partitions, metric)
 
-    def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
-        stage = self._split(target, Staged((staged,)), [staged.partition])[staged.partition.key]
+    def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
+        stage = _joined(list(self._split(target, staged, [entry.partition for entry in staged.partitions]).values()))
+        if where:
+            held = flags(stage, where)
+            stage = Table(stage.columns, tuple(row for row, flag in zip(stage.rows, held, strict=True) if flag))
         return len(Select.bind(query, {**self._tables, "stage": stage}).run())
 
-    def compare(self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]) -> dict[str, RowDiff]:
-        before, after = self._split(target, old, partitions), self._split(target, new, partitions)
-        names = target.column_names
+    def compare(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, RowDiff]:
+        names = target.compared(exclude)
+        return {key: diff_rows(*sides) for key, sides in self._sides(target, old, new, partitions, names)}
+
+    def changed_columns(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, dict[str, int]]:
+        names = target.compared(exclude)
         return {
-            partition.key: diff_rows(
-                target.key, names, *(in_order(side[partition.key], names) for side in (before, after))
-            )
-            for partition in partitions
+            key: changes_by_column(names, *sides) for key, sides in self._sides(target, old, new, partitions, names)
         }
+
+    def _sides(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], names: Sequence[str]
+    ) -> Iterator[tuple[str, tuple[Keyed, Keyed]]]:
+        before, after = self._split(target, old, partitions), self._split(target, new, partitions)
+        for partition in partitions:
+            sides = before[partition.key], after[partition.key]
+            yield partition.key, (keyed(sides[0], target.key, names), keyed(sides[1], target.key, names))
 
     def outside_rows(self, target: Target) -> OutsideRows:
         return OutsideRows(in_order(self._table(target.table), (target.partition_by,)).count((None,)))
@@ -272,9 +319,13 @@ class MemoryWarehouse:
             ]
             if not publication.keys_may_repeat:
                 _refuse_repeated_keys(target, Table(table.columns, tuple(kept)), landing.values())
-            publication.confirm()
             names = tuple(column.name for column in table.columns)
             added = [row for staged in landing.values() for row in in_order(staged, names)]
+            try:
+                _refuse_broken(target.table, published := replace(table, rows=(*kept, *added)))
+            except ValueError as error:
+                raise PublishRefused(f"The staged rows break a constraint; nothing was written: {error}") from error
+            publication.confirm()
             earlier = self._receipts.get(target.table, ())
             receipt = Receipt(
                 sequence=len(earlier) + 1,
@@ -286,7 +337,7 @@ class MemoryWarehouse:
                 inserted=len(added),
                 committed_at=datetime.now(UTC),
             )
-            self._tables[target.table] = Table(table.columns, (*kept, *added))
+            self._tables[target.table] = published
             self._receipts[target.table] = (*earlier, receipt)
             return receipt
 
@@ -314,6 +365,9 @@ class MemoryWarehouse:
         if name not in self._tables:
             raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
         return self._tables[name]
+
+    def _related(self, metrics: Sequence[Metric]) -> dict[str, Table]:
+        return {metric.to_table: self._table(metric.to_table) for metric in metrics if metric.to_table}
 
     def _readable(self) -> dict[str, Table]:
         with self._lock:
@@ -375,7 +429,8 @@ class MemoryStage:
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
         query = Select.bind(recompute.select, self._warehouse._tables)
-        wanted = tuple(column for column in self._target.columns if not column.generated)
+        # A stage has no constraint of the target's, so that checks can report what breaks one.
+        wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]
         names = [column.name.lower() for column in wanted]
         if sorted(found) != sorted(names):
@@ -413,6 +468,30 @@ class MemoryStage:
                 f"{self._target.partition_by}. Nothing was kept."
             )
         return tables
+
+
+def _filled(table: str, column: str) -> Constraint:
+    name = f"{table.rpartition('.')[2]}_{column}_not_null"
+    return Constraint(ConstraintKind.NOT_NULL, name, f"NOT NULL({column})", (column,))
+
+
+def _refuse_broken(name: str, table: Table) -> None:
+    for constraint in table.constraints:
+        values = in_order(table, constraint.columns)
+        match constraint.kind:
+            case ConstraintKind.NOT_NULL:
+                broken = any(None in row for row in values)
+            case ConstraintKind.UNIQUE:
+                known = [row for row in values if None not in row]
+                broken = len(set(known)) < len(known)
+            case ConstraintKind.CHECK:
+                broken = not all(flags(table, f"({constraint.expression}) IS NOT FALSE"))
+        if broken:
+            raise ValueError(f"{name} has the constraint {constraint.name}: {constraint.text}")
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    return Table(tables[0].columns, tuple(row for table in tables for row in table.rows))
 
 
 def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:

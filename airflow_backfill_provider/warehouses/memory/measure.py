@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.base import RowDiff
-from airflow_backfill_provider.warehouses.memory.rows import fingerprint
-from airflow_backfill_provider.warehouses.memory.select import Row, Table
+from airflow_backfill_provider.warehouses.memory.rows import in_order
+from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import Value, cast, land, parse_type
+from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.windows import Partition
 
 _EXACT_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL"})
 
 
-def measure_rows(table: Table, metric: Metric) -> Scalar:
-    """One metric over all rows of the table."""
+def measure_rows(table: Table, metric: Metric, tables: Mapping[str, Table]) -> Scalar:
+    """One metric over all rows of the table; ``tables`` are those that a relationship may name."""
+    if metric.where:
+        held = flags(table, metric.where)
+        table = Table(table.columns, tuple(row for row, flag in zip(table.rows, held, strict=True) if flag))
     positions = {column.name: index for index, column in enumerate(table.columns)}
     chosen = [tuple(row[positions[name]] for name in metric.columns) for row in table.rows]
-    if metric.kind is MetricKind.ROWS:
-        return len(chosen)
-    if metric.kind is MetricKind.DUPLICATES:
-        return len(chosen) - len(set(chosen))
+    match metric.kind:
+        case MetricKind.ROWS:
+            return len(chosen)
+        case MetricKind.DUPLICATES:
+            return len(chosen) - len(set(chosen))
+        case MetricKind.UNTRUE:
+            return flags(table, metric.expression).count(False)
     type_ = table.columns[positions[metric.columns[0]]].type
     values: list[Any] = [value for (value,) in chosen if value is not None]
     match metric.kind:
@@ -36,15 +45,38 @@ def measure_rows(table: Table, metric: Metric) -> Scalar:
         case MetricKind.OUTSIDE_RANGE:
             low, high = _bound(metric.min_value, type_), _bound(metric.max_value, type_)
             return sum(not _within(value, low, high, inclusive=metric.inclusive) for value in values)
+        case MetricKind.ORPHANS:
+            known = {value for (value,) in in_order(tables[metric.to_table], (metric.to_field,))}
+            return sum(value not in known for value in values)
+        case MetricKind.COUNT_DISTINCT:
+            return len(set(values))
         case MetricKind.SUM:
             if not values:
                 return None
             return math.fsum(values) if isinstance(values[0], float) else sum(values)
+        case MetricKind.MIN | MetricKind.MAX:
+            lowest: Scalar = min(values, default=None)
+            return lowest if metric.kind is MetricKind.MIN else max(values, default=None)
+    raise AssertionError(metric)
 
 
-def metric_query(table: str, partition_by: str, partition: Partition, metric: Metric) -> str:
-    """The metric of one partition as a statement that ``MemoryWarehouse.query`` runs."""
+def flags(table: Table, expression: str) -> list[bool]:
+    """For each row whether the expression is true; NULL is not.
+
+    :raises SpecError: it is not one expression over one row.
+    :raises WarehouseError: it cannot be bound, or failed.
+    """
+    test = row_expression(expression, DIALECT)
+    found = Select.bind(f"SELECT CASE WHEN {test} THEN 1 ELSE 0 END AS held FROM stage", {"stage": table}).run()
+    return [bool(held) for (held,) in found]
+
+
+def metric_query(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition], metric: Metric) -> str:
+    """The metric of the partitions together as a statement that ``MemoryWarehouse.query`` runs."""
     column = _quote(metric.columns[0]) if metric.columns else ""
+    source = _partition_rows(tables, partition_by, partitions)
+    if metric.where:
+        source += f" AND ({row_expression(metric.where, DIALECT)})"
     match metric.kind:
         case MetricKind.ROWS:
             measured = "count(*)"
@@ -52,7 +84,6 @@ def metric_query(table: str, partition_by: str, partition: Partition, metric: Me
             measured = f"count(*) - count({column})"
         case MetricKind.DUPLICATES:
             columns = ", ".join(map(_quote, metric.columns))
-            source = _partition_rows(table, partition_by, partition)
             return (
                 f"SELECT (SELECT count(*) {source}) - (SELECT count(*) FROM (SELECT DISTINCT {columns} {source}) AS d)"
             )
@@ -64,15 +95,31 @@ def metric_query(table: str, partition_by: str, partition: Partition, metric: Me
             bounds = ((f"<{or_equal}", metric.min_value), (f">{or_equal}", metric.max_value))
             outside = " OR ".join(f"{column} {sign} {_literal(bound)}" for sign, bound in bounds if bound is not None)
             measured = f"count(CASE WHEN {outside} THEN 1 END)"
-        case MetricKind.SUM:
-            measured = f"sum({column})"
-    return f"SELECT {measured} {_partition_rows(table, partition_by, partition)}"
+        case MetricKind.UNTRUE:
+            test = row_expression(metric.expression, DIALECT)
+            measured = f"count(CASE WHEN {test} THEN NULL ELSE 1 END)"
+        case MetricKind.ORPHANS:
+            known, field = _dotted(metric.to_table), _quote(metric.to_field)
+            subquery = f"SELECT t.{field} FROM {known} AS t WHERE t.{field} IS NOT NULL"
+            measured = f"count(CASE WHEN {column} NOT IN ({subquery}) THEN 1 END)"
+        case MetricKind.COUNT_DISTINCT:
+            measured = f"count(DISTINCT {column})"
+        case MetricKind.SUM | MetricKind.MIN | MetricKind.MAX:
+            measured = f"{metric.kind}({column})"
+    return f"SELECT {measured} {source}"
 
 
-def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new: Sequence[Row]) -> RowDiff:
-    """Match two lists of rows, whose values stand in the order of ``names``, by key."""
-    positions = [names.index(name) for name in key]
-    sides = [[(tuple(row[position] for position in positions), row) for row in side] for side in (old, new)]
+Keyed = list[tuple[Row, Row]]
+
+
+def keyed(table: Table, key: Sequence[str], names: Sequence[str]) -> Keyed:
+    """For each row its key and its values of the named columns."""
+    return list(zip(in_order(table, key), in_order(table, names), strict=True))
+
+
+def diff_rows(old: Keyed, new: Keyed) -> RowDiff:
+    """Match two lists of rows by key."""
+    sides = (old, new)
     (old_absent, old_repeated), (new_absent, new_repeated) = (_key_faults([k for k, _ in side]) for side in sides)
     if old_absent or old_repeated or new_absent or new_repeated:
         return RowDiff(
@@ -93,9 +140,19 @@ def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new:
         changed=len(shared) - identical,
         added=len(after) - len(shared),
         removed=len(before) - len(shared),
-        old_fingerprint=fingerprint(old),
-        new_fingerprint=fingerprint(new),
     )
+
+
+def changes_by_column(names: Sequence[str], old: Keyed, new: Keyed) -> dict[str, int]:
+    """In how many rows matched by key each column differs, without those that never do."""
+    before, after = dict(old), dict(new)
+    changes = Counter(
+        name
+        for key in before.keys() & after.keys()
+        for name, was, now in zip(names, before[key], after[key], strict=True)
+        if was != now
+    )
+    return {name: changes[name] for name in names if changes[name]}
 
 
 def _key_faults(keys: Sequence[Row]) -> tuple[int, int]:
@@ -127,12 +184,24 @@ def _within(value: Any, low: Any, high: Any, *, inclusive: bool) -> bool:
     return (low is None or value > low) and (high is None or value < high)
 
 
-def _partition_rows(table: str, partition_by: str, partition: Partition) -> str:
-    name = ".".join(map(_quote, table.split(".")))
-    start, end = (
-        f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'" for bound in (partition.window.start, partition.window.end)
+def _partition_rows(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition]) -> str:
+    column = _quote(partition_by)
+    windows = " OR ".join(
+        f"({column} >= {_moment(partition.window.start)} AND {column} < {_moment(partition.window.end)})"
+        for partition in partitions
     )
-    return f"FROM {name} WHERE {_quote(partition_by)} >= {start} AND {_quote(partition_by)} < {end}"
+    if len(tables) == 1:
+        return f"FROM {_dotted(tables[0])} WHERE ({windows})"
+    together = " UNION ALL ".join(f"SELECT * FROM {_dotted(table)}" for table in tables)
+    return f"FROM ({together}) AS r WHERE ({windows})"
+
+
+def _moment(bound: datetime) -> str:
+    return f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'"
+
+
+def _dotted(name: str) -> str:
+    return ".".join(map(_quote, name.split(".")))
 
 
 def _quote(name: str) -> str:

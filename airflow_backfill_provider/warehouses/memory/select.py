@@ -24,7 +24,7 @@ from sqlglot.optimizer.canonicalize import canonicalize
 from sqlglot.optimizer.qualify import qualify
 
 from airflow_backfill_provider.errors import WarehouseError
-from airflow_backfill_provider.warehouses.base import Column
+from airflow_backfill_provider.warehouses.base import Column, Constraint
 from airflow_backfill_provider.warehouses.memory.values import Value, cast
 
 DIALECT = "duckdb"
@@ -41,6 +41,7 @@ class Table:
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.spec.checks import CHECK_KINDS
+from airflow_backfill_provider.spec.comparisons import COMPARISON_KINDS
 from airflow_backfill_provider.spec.load import find_specs, load_spec, load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 
@@ -70,17 +72,25 @@ checks:
   - accepted_range: {column: net, min_value: 0}
   - row_count: {min_value: 1}
   - sql: {name: no_orphans, query: SELECT 1 FROM stage WHERE false}
+  - unique_combination_of_columns: {combination_of_columns: [a, b]}
+  - not_null_proportion: {column: note, at_least: 0.95}
+  - relationships: {column: customer, to: raw.customers, field: id}
+  - expression_is_true: {expression: a + b = c, where: a > 0, error_if: '>10', warn_if: '>= 2.5%'}
 compare:
   - row_count: {change_between: [0, 0]}
   - row_count: {against: source, max_abs_change: 0}
   - sum: {column: net, change_between: [-8%, 0%]}
-  - row_diff: {max_added: 0}
+  - min: {column: net, abs_tol: 0.01}
+  - max: {column: net, rel_tol: 0.001}
+  - avg: {column: net, change_between: [-8%, 0%], abs_tol: 0.01}
+  - count_distinct: {column: customer, max_abs_change: 5, over: both}
+  - null_rate: {column: note, change_between: [0, 0.01]}
+  - row_diff: {max_added: 0, exclude_columns: [loaded_at]}
 """
     )
-    assert [check.kind for check in spec.checks] == [
-        "unique", "not_null", "accepted_values", "accepted_range", "row_count", "sql"
-    ]  # fmt: skip
-    assert [comparison.kind for comparison in spec.compare] == ["row_count", "row_count", "sum", "row_diff"]
+    assert {check.kind for check in spec.checks} == set(CHECK_KINDS)
+    assert [comparison.kind for comparison in spec.compare] == ["row_count", *COMPARISON_KINDS]
+    assert (spec.checks[-1].error_if, spec.checks[-1].warn_if) == ("> 10", ">= 2.5%")
     assert BackfillSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
@@ -101,7 +111,7 @@ def test_all_problems_of_a_file_stand_in_one_message_with_their_lines() -> None:
     )
     assert message.splitlines()[0] == "fct_orders.yaml cannot be run as written; 7 problems:"
     for part in (
-        "line 2: kind = 'corection': must be 'correction'; did you mean 'correction'?",
+        "line 2: kind = 'corection': must be 'correction', 'new_column' or 'first_load'; did you mean 'correction'?",
         "line 3: target.table: is missing",
         "line 3: target.tabel = 'a.b': unknown key; did you mean 'table'?",
         "line 6: compute.conn_id = 123: must be text, but YAML reads it as a number; quote it",
@@ -199,8 +209,11 @@ def test_a_comparison_with_a_source_that_is_not_named_is_refused() -> None:
         ("sum: {max_abs_change: 0}", "compare[0].sum.column: is missing"),
         ("row_diff: {max_aded: 0}", "did you mean 'max_added'"),
         ("row_diff: 5", "takes a mapping"),
-        ("avg: {column: a}", "known: row_count, sum, row_diff"),
+        ("average: {column: a}", "known: row_count, sum, min, max, avg, count_distinct, null_rate, row_diff"),
         ("sum: {column: a, max_abs_change: .nan}", "finite"),
+        ("min: {column: a, abs_tol: -1}", "greater than or equal to 0"),
+        ("row_diff: {exclude_columns: [order_id]}", "is of the key"),
+        ("row_diff: {exclude_columns: [a]}\n  - row_diff: {exclude_columns: [b]}", "same exclude_columns"),
     ],
 )
 def test_a_comparison_that_cannot_be_meant_is_refused(compare: str, told: str) -> None:
@@ -220,10 +233,36 @@ def test_a_comparison_that_cannot_be_meant_is_refused(compare: str, told: str) -
         ("not_null: {column: a}\n    unique: {column: a}", "each entry has exactly one key"),
         ("sql: {name: a, query: ''}", "at least 1 character"),
         ("not_null: {column: a, severity: warning}", "did you mean 'warn'"),
+        ("not_null: {column: a, error_if: more than 5}", "is not a condition"),
+        ("not_null: {column: a, warn_if: '> -1'}", "is not a condition"),
+        ("not_null: {column: a, where: ' '}", "should match pattern"),
+        ("row_count: {min_value: 1, error_if: '> 5%'}", "cannot be a percentage"),
+        ("not_null_proportion: {column: a}", "give at_least, at_most or both"),
+        ("not_null_proportion: {column: a, at_least: 1.5}", "less than or equal to 1"),
+        ("not_null_proportion: {column: a, at_least: 0.9, at_most: 0.1}", "at_least 0.9 is above at_most 0.1"),
+        ("relationships: {column: a, to: b}", "field: is missing"),
+        ("unique_combination_of_columns: {combination_of_columns: [a]}", "at least 2 items"),
+        ("expression_is_true: {expression: ''}", "at least 1 character"),
     ],
 )
 def test_a_check_that_cannot_be_meant_is_refused(check: str, told: str) -> None:
     assert told in refusal(WHOLE + f"checks:\n  - {check}\n")
+
+
+@pytest.mark.parametrize(
+    "lines", ["kind: new_column\n", "new_columns: [tax]\n", "kind: first_load\nnew_columns: [tax]\n"]
+)
+def test_new_columns_are_named_for_that_kind_and_no_other(lines: str) -> None:
+    assert "kind: new_column needs new_columns" in refusal(WHOLE + lines)
+
+
+def test_a_kind_sets_comparisons_and_a_written_one_replaces_its_own() -> None:
+    lines = "kind: new_column\nnew_columns: [tax]\n"
+    (default,) = load(WHOLE + lines).comparisons
+    assert (default.limits, default.exclude_columns) == ({"added": 0, "removed": 0, "changed": 0}, ("tax",))
+    written = load(WHOLE + lines + "compare:\n  - row_diff: {max_added: 3}\n")
+    assert written.comparisons == written.compare
+    assert load(WHOLE).comparisons == load(WHOLE + "kind: first_load\n").comparisons == ()
 
 
 def test_two_sql_checks_of_one_name_are_refused() -> None:

@@ -7,7 +7,8 @@ from steps_world import DAYS, PER_DAY, World, make_spec
 
 from airflow_backfill_provider.errors import ValidationFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.steps.validate import DIFF_EVIDENCE, validate_batch
+from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.validate import validate_batch
 
 DOUBLED = DAYS[4]
 COUNTS = [{"row_count": {"against": "source", "max_abs_change": 0}}]

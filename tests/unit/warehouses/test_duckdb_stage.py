@@ -134,7 +134,7 @@ def test_a_process_that_has_the_file_open_already_can_stage_and_publish(shop: Sh
         staged = shop.stage(*RANGE)
         backup, baseline = shop.warehouse.back_up(shop.target, "b1", RANGE, label="x")
         counted = shop.warehouse.count_rows(
-            shop.target, staged.partitions[1], "FROM stage ANTI JOIN analytics.orders USING (id, amount)"
+            shop.target, Staged(staged.partitions[1:2]), "FROM stage ANTI JOIN analytics.orders USING (id, amount)"
         )
         shop.warehouse.replace_partitions(shop.target, shop.publication(staged))
 
@@ -144,7 +144,9 @@ def test_a_process_that_has_the_file_open_already_can_stage_and_publish(shop: Sh
         assert own.execute("SELECT database_name FROM duckdb_databases() WHERE NOT internal").fetchall() == [("shop",)]
         with pytest.raises(WarehouseError, match="top level"):
             shop.warehouse.count_rows(
-                shop.target, staged.partitions[0], "WITH w AS (DELETE FROM analytics.orders RETURNING *) FROM w"
+                shop.target,
+                Staged(staged.partitions[:1]),
+                "WITH w AS (DELETE FROM analytics.orders RETURNING *) FROM w",
             )
     assert counted == 11
     assert shop.warehouse.fingerprint(shop.target, backup, RANGE) == baseline

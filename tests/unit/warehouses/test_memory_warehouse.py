@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 from stage_writing import write_one
 
-from airflow_backfill_provider.errors import TargetMoved, WarehouseError
+from airflow_backfill_provider.errors import TargetMoved
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Fingerprint,
@@ -58,13 +58,6 @@ def test_a_row_that_does_not_fit_is_refused_and_none_is_kept(
         warehouse.insert("mart.orders", [{"id": 7}, row])
 
     assert warehouse.rows("mart.orders") == []
-
-
-def test_a_null_where_none_is_allowed_is_not_staged(warehouse: MemoryWarehouse) -> None:
-    target = warehouse.describe("mart.orders", "d", ["id"])
-
-    with warehouse.open_stage(target, "b1", "x") as writer, pytest.raises(WarehouseError, match="'id' takes no NULL"):
-        write_one(writer, DAY, "SELECT NULL AS id, DATE '2024-01-02' AS d, 1 AS amount")
 
 
 def test_a_stage_can_be_read_by_the_statement_of_a_report(warehouse: MemoryWarehouse) -> None:

@@ -1,0 +1,119 @@
+"""Whether a spec's checks and comparisons can be asked of the target at all; refused before anything is staged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import sqlglot
+from sqlglot import exp
+
+from airflow_backfill_provider.errors import SpecError, TransformRefused
+from airflow_backfill_provider.spec.checks import ExpressionIsTrue, Relationships, Sql
+from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareMax, CompareMin, CompareSum
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform import require_query
+from airflow_backfill_provider.warehouses.base import Constraint, Target, Warehouse
+from airflow_backfill_provider.warehouses.predicate import row_expression, unknown_columns
+from airflow_backfill_provider.warehouses.sql import quote, quote_path
+
+
+def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> None:
+    """:raises SpecError: an entry names a column or table that is not there, compares what is not a number, or holds
+    SQL that is not one expression over a row or one SELECT that only reads."""
+    dialect = warehouse.capabilities.dialect
+    _require_columns(spec, target, dialect)
+    for number, check in enumerate(spec.checks):
+        origin = f"checks[{number}].{check.kind}"
+        texts = {"where": check.where, "expression": check.expression if isinstance(check, ExpressionIsTrue) else None}
+        for field, text in texts.items():
+            if text is not None:
+                _require_expression(text, f"{origin}.{field}", target, dialect)
+        if isinstance(check, Sql):
+            _require_query(check.query, dialect, f"{origin}.query")
+        if isinstance(check, Relationships):
+            _require_related(check, origin, warehouse)
+
+
+def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[str]]:
+    """The target with the constraints that staged rows can be checked against, and a warning for each other one."""
+    kept, warnings = [], []
+    for constraint in target.constraints:
+        if reason := _uncheckable(constraint, target, dialect):
+            warnings.append(
+                f"The constraint {constraint.name} ({constraint.text}) is not checked before the publish, which a row "
+                f"that breaks it would fail: {reason}"
+            )
+        else:
+            kept.append(constraint)
+    return replace(target, constraints=tuple(kept)), warnings
+
+
+def _uncheckable(constraint: Constraint, target: Target, dialect: str) -> str:
+    if missing := [name for name in constraint.columns if name not in target.column_names]:
+        return f"{', '.join(missing)} is computed by the table itself."
+    try:
+        for text in (constraint.expression, constraint.where):
+            if text:
+                row_expression(text, dialect)
+    except SpecError as error:
+        return str(error)
+    return ""
+
+
+def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
+    have = {column.name.casefold(): column for column in target.columns}
+    named = {name for entry in (*spec.checks, *spec.comparisons) for name in _columns(entry)}
+    if missing := sorted(name for name in named if name.casefold() not in have):
+        there = ", ".join(sorted(column.name for column in target.columns))
+        raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
+    for entry in spec.compare:
+        if isinstance(entry, CompareSum | CompareMin | CompareMax | CompareAvg):
+            column = have[entry.column.casefold()]
+            if not _is_number(column.type, dialect):
+                raise SpecError(
+                    f"compare {entry.kind} of {column.name} ({column.type}): a change is computed of numbers only. "
+                    "Compare a column of numbers, or bound count_distinct or null_rate of this one."
+                )
+
+
+def _columns(entry: object) -> Iterator[str]:
+    if (column := getattr(entry, "column", None)) is not None:
+        yield column
+    yield from getattr(entry, "columns", ())
+    yield from getattr(entry, "exclude_columns", ())
+
+
+def _is_number(type_: str, dialect: str) -> bool:
+    try:
+        return exp.DataType.build(type_, dialect=dialect).is_type(*exp.DataType.NUMERIC_TYPES)
+    except sqlglot.errors.SqlglotError:
+        return False
+
+
+def _require_expression(text: str, origin: str, target: Target, dialect: str) -> None:
+    try:
+        _require_query(f"SELECT {row_expression(text, dialect)} AS held", dialect, "The expression")
+        missing = unknown_columns(text, dialect, target.column_names)
+    except SpecError as error:
+        raise SpecError(f"{origin}: {error}") from error
+    if missing:
+        raise SpecError(
+            f"{origin}: {text!r} reads {', '.join(missing)}, which {target.table} has no column for; it has "
+            f"{', '.join(target.column_names)}."
+        )
+
+
+def _require_query(sql: str, dialect: str, origin: str) -> None:
+    try:
+        require_query(sql, dialect, origin)
+    except TransformRefused as error:
+        raise SpecError(str(error)) from error
+
+
+def _require_related(check: Relationships, origin: str, warehouse: Warehouse) -> None:
+    table = quote_path(*check.to.split("."))
+    try:
+        warehouse.select_columns(f"SELECT {quote(check.field)} FROM {table}")  # noqa: S608 - both names are quoted
+    except TransformRefused as error:
+        raise SpecError(f"{origin}: {check.to} with a column {check.field} cannot be read: {error}") from error

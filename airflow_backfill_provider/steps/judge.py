@@ -1,0 +1,222 @@
+"""Judging staged rows: find out what the verdicts rest on, have them judged, and keep what was found as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from airflow_backfill_provider.checks.evaluate import evaluate_partition, evaluate_range, is_key_check
+from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
+from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
+from airflow_backfill_provider.checks.outcome import Outcome
+from airflow_backfill_provider.checks.row_diff import with_columns
+from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
+from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.metric import Metric
+from airflow_backfill_provider.steps.baseline import require_equal
+from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
+from airflow_backfill_provider.steps.work import Work, staged_partition
+from airflow_backfill_provider.warehouses.base import KeyConflicts, Published, RowDiff, Rows, Source, Staged
+from airflow_backfill_provider.windows import Partition
+
+DIFF_EVIDENCE = "row_diff_counts"
+"""The kind of the evidence entry that holds a partition's row diff, whether or not the spec bounds it."""
+MEASURED_EVIDENCE = "measured"
+"""The kind of the entry that holds a partition's measured values by side, for the verdicts about the range."""
+
+_Evidence = dict[str | None, list[dict[str, Any]]]
+
+
+def judge_partitions(
+    work: Work, plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
+) -> tuple[list[Outcome], _Evidence]:
+    """Measure and compare the staged partitions and evaluate every check; outcomes, and the evidence by key."""
+    spec, target, warehouse = plan.spec, plan.target, work.warehouse
+    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
+    needed = metrics_for(spec, target.constraints)
+    of_staged = measure(work, plan, staged, partitions, needed.staged)
+    of_baseline = measure(work, plan, Published(), partitions, needed.baseline)
+    of_source: dict[str, Values] = {}
+    if spec.source is not None and needed.source:
+        of_source = measure(work, plan, _source(plan), partitions, needed.source)
+    diffs = warehouse.compare(target, Published(), staged, partitions, exclude=spec.uncompared_columns)
+    _require_compared(work, plan, staged, diffs)
+    by_key: dict[str, list[Outcome]] = {}
+    for entry in staged.partitions:
+        key = entry.partition.key
+        queries = run_sql_checks(work, plan, Staged((entry,)), lambda check: check.judges_partitions)
+        by_key[key] = evaluate_partition(
+            spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key], queries, target.constraints
+        )
+    _explain_changes(work, plan, staged, diffs, by_key)
+    evidence: _Evidence = {}
+    for entry in staged.partitions:
+        key = entry.partition.key
+        by_key[key] = [_with_sql(work, plan, Staged((entry,)), outcome) for outcome in by_key[key]]
+        measured = {"staged": of_staged[key], "baseline": of_baseline[key], "source": of_source.get(key, {})}
+        evidence[key] = [
+            *(outcome.to_json() for outcome in by_key[key]),
+            _diff_evidence(diffs[key]),
+            {"kind": MEASURED_EVIDENCE, **{side: to_recorded(values) for side, values in measured.items()}},
+        ]
+    return [outcome for outcomes in by_key.values() for outcome in outcomes], evidence
+
+
+def _require_compared(work: Work, plan: Plan, staged: Staged, diffs: Mapping[str, RowDiff]) -> None:
+    """Refuse when what was compared is not the plan's baseline, or not what was staged.
+
+    Compared with anything but the baseline, the rows say nothing about what a publish would replace.
+    """
+    warehouse, target = work.warehouse, plan.target
+    partitions = tuple(stage.partition for stage in staged.partitions)
+    old = {key: diff.old_fingerprint for key, diff in diffs.items() if diff.old_fingerprint is not None}
+    new = {key: diff.new_fingerprint for key, diff in diffs.items() if diff.new_fingerprint is not None}
+    if unmatched := tuple(partition for partition in partitions if partition.key not in old):
+        old |= warehouse.fingerprint(target, Published(), unmatched)
+    if unmatched := tuple(partition for partition in partitions if partition.key not in new):
+        new |= warehouse.fingerprint(target, staged, unmatched)
+    require_equal(
+        {partition.key: plan.baseline[partition.key] for partition in partitions},
+        old,
+        f"The published range of {target.table} moved since the plan was made",
+    )
+    changed = {
+        stage.partition.key: (stage.fingerprint.rows, new[stage.partition.key].rows)
+        for stage in staged.partitions
+        if stage.fingerprint != new[stage.partition.key]
+    }
+    if changed:
+        raise StageChanged(
+            f"{len(changed)} staged partitions are not what was staged: {', '.join(list(changed)[:5])}. Nothing was "
+            "judged. Clear stage_recompute with downstream: a stage that changed is staged again.",
+            changed,
+        )
+
+
+def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> list[Outcome]:
+    """Whether keys stay unique in the table, and every check of the range as a whole.
+
+    What follows from the partitions is taken from their evidence; only the rest is measured, over all of the range.
+    """
+    staged = Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions))
+    evidence = work.ledger.evidence(work.backfill_id)
+    diffs = _recorded(plan, evidence, DIFF_EVIDENCE)
+    if not all(diffs):
+        raise PublishRefused("Rows of a partition were never matched by key; clear its validate_partition.")
+    no_new_keys = all(_adds_no_key(diff) for diff in diffs)
+    conflicts = work.warehouse.key_conflicts(plan.target, staged, no_new_keys=no_new_keys)
+    outcomes = _key_outcomes(plan, conflicts, no_new_keys=no_new_keys)
+    known: Values = {}
+    if no_new_keys or not conflicts.repeated:
+        keys = [check for check in plan.spec.checks if is_key_check(check, plan.target.key)]
+        known = {metric: 0 for check in keys if (metric := metric_of_check(check)) is not None}
+    measured = _recorded(plan, evidence, MEASURED_EVIDENCE)
+    needed = metrics_for_range(plan.spec, plan.target.constraints)
+    sides: dict[str, tuple[Rows, tuple[Metric, ...]]] = {
+        "staged": (staged, needed.staged),
+        "baseline": (Published(), needed.baseline),
+    }
+    if plan.spec.source is not None:
+        sides["source"] = (_source(plan), needed.source)
+    found: dict[str, Values] = {"source": {}}
+    for side, (rows, metrics) in sides.items():
+        values = _folded(metrics, [entry.get(side, {}) for entry in measured], plan)
+        if side == "staged":
+            values |= {metric: value for metric, value in known.items() if metric in metrics}
+        rest = [metric for metric in metrics if metric not in values]
+        found[side] = values | measure_together(work, plan, rows, plan.partitions, rest)
+    outcomes += evaluate_range(
+        plan.spec,
+        found["staged"],
+        found["baseline"],
+        found["source"],
+        RangeDiff.of(diffs),
+        run_sql_checks(work, plan, staged, lambda check: check.judges_range),
+        plan.target.constraints,
+        no_new_keys=no_new_keys,
+    )
+    return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]
+
+
+def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:
+    key = ", ".join(plan.target.key)
+    outside, once = f"no staged {key} outside the range", f"every staged {key} once"
+    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, conflicts.examples)]
+    if not no_new_keys:
+        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, conflicts.examples))
+    return outcomes
+
+
+def _explain_changes(
+    work: Work, plan: Plan, staged: Staged, diffs: Mapping[str, RowDiff], by_key: dict[str, list[Outcome]]
+) -> None:
+    """Say of each row diff that does not pass which columns changed; read only then."""
+
+    def unexplained(outcome: Outcome) -> bool:
+        return outcome.kind == "row_diff" and outcome.verdict != "pass"
+
+    keys = [key for key, outcomes in by_key.items() if diffs[key].changed and any(map(unexplained, outcomes))]
+    entries = tuple(entry for entry in staged.partitions if entry.partition.key in keys)
+    changes = work.warehouse.changed_columns(
+        plan.target,
+        Published(),
+        Staged(entries),
+        [entry.partition for entry in entries],
+        exclude=plan.spec.uncompared_columns,
+    )
+    for key in keys:
+        by_key[key] = [
+            with_columns(outcome, diffs[key], changes[key]) if unexplained(outcome) else outcome
+            for outcome in by_key[key]
+        ]
+
+
+def _with_sql(work: Work, plan: Plan, staged: Staged, outcome: Outcome) -> Outcome:
+    """A failing outcome with the statement that shows it."""
+    if outcome.metric is None or not outcome.failed:
+        return outcome
+    partitions = [entry.partition for entry in staged.partitions]
+    try:
+        return outcome.with_sql(work.warehouse.metric_sql(plan.target, staged, partitions, outcome.metric))
+    except (SpecError, WarehouseError):
+        # There is none when the metric names a table that is gone, which the outcome says already.
+        return outcome
+
+
+def _source(plan: Plan) -> Source:
+    assert plan.spec.source is not None
+    return Source(plan.spec.source.table, plan.spec.source.partition_by)
+
+
+def _recorded(
+    plan: Plan, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], kind: str
+) -> list[Mapping[str, Any]]:
+    """Each partition's entry of this kind as validation recorded it; empty where there is none."""
+    return [next((entry for entry in evidence.get(key, ()) if entry["kind"] == kind), {}) for key in plan.keys]
+
+
+def _folded(metrics: Sequence[Metric], recorded: Sequence[Mapping[str, Any]], plan: Plan) -> Values:
+    """What follows from the partitions' recorded values."""
+    values: Values = {}
+    for metric in metrics:
+        if folds(metric, plan.target.partition_by) and (parts := from_recorded(metric, recorded)) is not None:
+            values[metric] = fold(metric, parts)
+    return values
+
+
+def adds_no_key(work: Work, plan: Plan) -> bool:
+    """Whether validation proved that every staged key is published in its own partition already, once on each side."""
+    diffs = _recorded(plan, work.ledger.evidence(work.backfill_id), DIFF_EVIDENCE)
+    return all(diff and _adds_no_key(diff) for diff in diffs)
+
+
+def _adds_no_key(diff: Mapping[str, Any]) -> bool:
+    """Whether rows could be matched and none was added; a faulty diff proves nothing."""
+    return not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
+
+
+def _diff_evidence(diff: RowDiff) -> dict[str, Any]:
+    counts = {name: value for name, value in asdict(diff).items() if not name.endswith("_fingerprint")}
+    return {"kind": DIFF_EVIDENCE, **counts}

@@ -1,0 +1,50 @@
+"""Tests of one row in a spec's own SQL, as columns beside the row's own: so that many statements can count them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_backfill_provider.spec.metric import Metric, MetricKind
+from airflow_backfill_provider.warehouses.predicate import row_expression
+from airflow_backfill_provider.warehouses.sql import quote
+
+DIALECT = "duckdb"
+
+
+class Flags:
+    """What some metrics test of each row; without any, tables are read as they are.
+
+    A user's names are resolved against the table alone, whatever a statement calls its columns.
+
+    :param types: the type of each column, where it is known.
+    :param locate: the SQL name of another table that a metric reads.
+    """
+
+    def __init__(self, metrics: Sequence[Metric], types: Mapping[str, str], locate: Callable[[str], str]) -> None:
+        self.types = types
+        self._tests: dict[Metric, list[str]] = {metric: _tests(metric, locate) for metric in metrics}
+        distinct = dict.fromkeys(test for tests in self._tests.values() for test in tests)
+        self._aliases = {test: f"safe_backfill_{number}" for number, test in enumerate(distinct)}
+
+    def names(self, metric: Metric) -> list[str]:
+        """The columns that hold the metric's tests: ``where`` first, then the test that rows fail."""
+        return [self._aliases[test] for test in self._tests[metric]]
+
+    def table(self, name: str) -> str:
+        """The table with the tests as columns."""
+        if not self._aliases:
+            return name
+        tests = ", ".join(f"({test}) AS {alias}" for test, alias in self._aliases.items())
+        return f"(SELECT *, {tests} FROM {name})"
+
+
+def _tests(metric: Metric, locate: Callable[[str], str]) -> list[str]:
+    tests = [row_expression(metric.where, DIALECT)] if metric.where else []
+    if metric.kind is MetricKind.UNTRUE:
+        tests.append(f"({row_expression(metric.expression, DIALECT)}) IS NOT TRUE")
+    if metric.kind is MetricKind.ORPHANS:
+        column, field = quote(metric.columns[0]), quote(metric.to_field)
+        # Without its alias, a field that the other table lacks would be looked for in this one.
+        known = f"SELECT t.{field} FROM {locate(metric.to_table)} AS t WHERE t.{field} IS NOT NULL"
+        tests.append(f"{column} IS NOT NULL AND {column} NOT IN ({known})")
+    return tests
