@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from contract_engines import Engine
 from contract_world import EMPTY_DAY, KEYS, World, day, days, only
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
@@ -209,7 +210,7 @@ def test_a_stage_takes_rows_that_break_a_constraint_and_a_publish_does_not(engin
     for wrong in ("NULL AS id, 'c' AS code, 5", "3 AS id, 'a' AS code, 5", "3 AS id, 'c' AS code, -5"):
         with orders.warehouse.open_stage(target, "b1", "x") as writer:
             select = f"SELECT {wrong} AS amount, DATE '{DAY}' AS d"
-            staged = Staged((writer.write(day(DAY), select),))
+            staged = Staged((write_one(writer, day(DAY), select),))
         publication = orders.publication(
             staged, [DAY], before=orders.warehouse.fingerprint(target, Published(), [day(DAY)])
         )
