@@ -56,7 +56,7 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     keys = [partition.key for partition in partitions]
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
     with (
-        work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].key) as writer,
+        work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer,
         _Record(work, attempts) as record,
     ):
         for partition in partitions:

@@ -19,12 +19,12 @@ from airflow_backfill_provider.errors import (
 )
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.plan import Plan, source_rows
 from airflow_backfill_provider.spec.checks import Sql
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work, staged_partition
-from airflow_backfill_provider.warehouses.base import Published, RowDiff, Source, Staged
+from airflow_backfill_provider.warehouses.base import Published, RowDiff, Staged
 from airflow_backfill_provider.windows import Partition
 
 DIFF_EVIDENCE = "row_diff_counts"
@@ -102,7 +102,7 @@ def judge(
     of_baseline = warehouse.measure(target, Published(), partitions, needed.baseline)
     of_source: Mapping[str, Any] = {}
     if plan.spec.source is not None and needed.source:
-        rows = Source(plan.spec.source.table, plan.spec.source.partition_by)
+        rows = source_rows(plan.spec.source, plan.spec)
         of_source = warehouse.measure(target, rows, partitions, needed.source)
     diffs = warehouse.compare(target, Published(), staged, partitions)
     # Compared with anything but the baseline, the rows say nothing about what a publish would replace.

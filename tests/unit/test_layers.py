@@ -25,6 +25,7 @@ LAYERS = {
     "identity": 4,
     "plan": 4,
     "preview": 4,
+    "resolution": 4,
     "steps": 4,
     "switch": 4,
     "connections": 5,

@@ -33,6 +33,7 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.duckdb import catalog as catalog
 from airflow_backfill_provider.warehouses.duckdb import sql as sql
 from airflow_backfill_provider.warehouses.duckdb import stage as aside
@@ -100,9 +101,9 @@ class DuckDBWarehouse:
             ),
         )
 
-    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         with self._session(f"Describing {table}", Published()) as session:
-            return catalog.describe(session.run, table, partition_by, key)
+            return catalog.describe(session.run, table, partition_by, key, reading)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._session("Binding the transform", Published()) as session:
@@ -152,10 +153,10 @@ class DuckDBWarehouse:
             case Published():
                 with self._session(f"Finding {target.table}", rows) as session:
                     table = catalog.locate(session.run, target.table).short_sql
-            case Source(name, partition_by):
+            case Source(name, partition_by, reading):
                 with self._session(f"Describing {name}", rows) as session:
                     source = catalog.find_table(session.run, name)
-                table, clock = source.place.short_sql, source.clock(partition_by)
+                table, clock = source.place.short_sql, source.clock(partition_by, reading)
             case Staged(staged):
                 (location,) = (entry.location for entry in staged if entry.partition == partition)
                 where, table = _aside(location)

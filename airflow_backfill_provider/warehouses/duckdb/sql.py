@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Clock, Target
+from airflow_backfill_provider.warehouses.base import Target
+from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP, Clock, Shown
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -42,31 +44,52 @@ class Piece:
 
 
 class Buckets:
-    """Gives each row the number or day of its partition.
+    """Gives each row the value or number of its partition.
 
-    Where every partition is one UTC day, that is the partition column itself, which groups fastest; other windows
-    are looked up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it
-    makes a date of them.
+    Where each partition is one value of the column (a day on DATE or ``yyyymmdd``, a month on ``yyyymm``, a value of a
+    list), that is the column itself, which groups fastest, and next to it the date of a UTC timestamp; other windows are
+    looked up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it makes a
+    date of them.
     """
 
-    def __init__(self, partitions: Sequence[Partition], pieces: Iterable[Piece]) -> None:
-        self._partitions = tuple(sorted(partitions, key=lambda partition: partition.window))
-        self._daily = all(map(_is_utc_day, partitions)) and not any(piece.has_nanoseconds for piece in pieces)
-        self._keys: dict[Any, str] = (
-            {partition.window.start.date(): partition.key for partition in partitions}
-            if self._daily
-            else {number: partition.key for number, partition in enumerate(self._partitions)}
-        )
+    def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
+        self._partitions = tuple(sorted(partitions))
+        (self._clock,) = {piece.clock for piece in pieces}
+        self._keys: dict[Shown, str] = {}
+        self._bucket: str | None = "{column}"
+        only = [self._clock.only_value(partition) for partition in self._partitions]
+        if all(value is not None for value in only):
+            self._keys = {
+                value: one.key for value, one in zip(only, self._partitions, strict=True) if value is not None
+            }
+        elif (
+            self._clock == UTC_TIMESTAMP
+            and all(map(_is_utc_day, partitions))
+            and not any(piece.has_nanoseconds for piece in pieces)
+        ):
+            self._bucket = "CAST({column} AS DATE)"
+            self._keys = {partition.window.start.date(): partition.key for partition in self._partitions}
+        else:
+            self._bucket = None
+            self._keys = {number: partition.key for number, partition in enumerate(self._partitions)}
 
-    def key(self, bucket: date | datetime | int) -> str:
-        """The key of the partition that a row's bucket stands for."""
-        return self._keys[bucket]
+    def key(self, bucket: Shown) -> str:
+        """The key of the partition that a row's bucket stands for.
+
+        :raises WarehouseError: the partition column holds a value that no partition has, such as 20240231.
+        """
+        if (key := self._keys.get(bucket)) is None:
+            raise WarehouseError(
+                f"The partition column holds {bucket!r}, which lies between two values that {self._clock} writes, so it "
+                "belongs to no partition. Mend these rows, or say in column_format how the column is written."
+            )
+        return key
 
     def select(self, piece: Piece, columns: Sequence[str]) -> str:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
         column = f"r.{quote(piece.partition_by)}"
         source = f"{piece.table} AS r"
-        if not self._daily:
+        if self._bucket is None:
             bounds = ", ".join(
                 f"({number}, {instant(partition.window.start, piece.clock)})"
                 for number, partition in enumerate(self._partitions)
@@ -74,7 +97,7 @@ class Buckets:
             source += f" ASOF JOIN (VALUES {bounds}) AS bounds(number, low) ON {column} >= bounds.low"
             bucket = "bounds.number"
         else:
-            bucket = column if piece.clock is Clock.DATE else f"CAST({column} AS DATE)"
+            bucket = self._bucket.format(column=column)
         return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {source} WHERE {piece.predicate}"
 
     def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:

@@ -121,9 +121,9 @@ class DuckDBStage:
         )
         span = f", from {low} to {high}" if strays else ""
         return PartitionOverrun(
-            f"{partition.key} cannot be staged: {strays} of its {rows} rows lie outside {partition.window}{span}, and "
-            f"{absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by data_interval_start and "
-            "data_interval_end on that column."
+            f"{partition.key} cannot be staged: {strays} of its {rows} rows lie outside {partition.span}{span}, and "
+            f"{absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
+            f"{partition.span.template_names} on that column."
         )
 
     def _piece(self, partition: Partition) -> Piece:

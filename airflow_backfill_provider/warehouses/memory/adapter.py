@@ -30,7 +30,6 @@ from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
-    Clock,
     Column,
     Fingerprint,
     KeyConflicts,
@@ -46,14 +45,13 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.memory.measure import diff_rows, measure_rows, metric_query
 from airflow_backfill_provider.warehouses.memory.rows import (
     METHOD,
     cut,
     fingerprint,
-    holds,
     in_order,
-    instant,
     land_row,
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
@@ -61,6 +59,12 @@ from airflow_backfill_provider.warehouses.memory.values import lossless, parse_t
 from airflow_backfill_provider.windows import Partition, merge
 
 _EXAMPLES = 5
+_KINDS = {
+    "DATE": ColumnKind.DATE,
+    "TIMESTAMP": ColumnKind.TIMESTAMP,
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ColumnKind.INTEGER),
+    "VARCHAR": ColumnKind.TEXT,
+}
 
 
 @dataclass
@@ -148,19 +152,15 @@ class MemoryWarehouse:
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )
 
-    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         if table not in self._tables:
             raise SpecError(f"There is no table {table!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
-        types = {column.name: column.type for column in self._tables[table].columns}
+        names = [column.name for column in self._tables[table].columns]
         for name in (partition_by, *key):
-            if name not in types:
-                raise SpecError(f"{table} has no column {name!r}; it has {', '.join(types)}.")
-        clock = types[partition_by].lower()
-        if clock not in tuple(Clock):
-            raise SpecError(
-                f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is DATE or TIMESTAMP."
-            )
-        return Target(table, partition_by, Clock(clock), tuple(key), self._tables[table].columns)
+            if name not in names:
+                raise SpecError(f"{table} has no column {name!r}; it has {', '.join(names)}.")
+        clock = self._clock(table, partition_by, reading)
+        return Target(table, partition_by, clock, tuple(key), self._tables[table].columns)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         try:
@@ -188,14 +188,15 @@ class MemoryWarehouse:
     def metric_sql(self, target: Target, rows: Rows, partition: Partition, metric: Metric) -> str:
         match rows:
             case Published():
-                return metric_query(target.table, target.partition_by, partition, metric)
-            case Source(table, partition_by):
-                return metric_query(table, partition_by, partition, metric)
+                return metric_query(target.table, target.partition_by, target.clock, partition, metric)
+            case Source(table, partition_by, reading):
+                return metric_query(table, partition_by, self._clock(table, partition_by, reading), partition, metric)
             case Staged(staged):
                 (location,) = (entry.location for entry in staged if entry.partition == partition)
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                address = _address(location, partition.key)
             case Backup(location):
-                return metric_query(_address(location, partition.key), target.partition_by, partition, metric)
+                address = _address(location, partition.key)
+        return metric_query(address, target.partition_by, target.clock, partition, metric)
 
     def count_rows(self, target: Target, staged: StagedPartition, query: str) -> int:
         stage = self._split(target, Staged((staged,)), [staged.partition])[staged.partition.key]
@@ -219,13 +220,8 @@ class MemoryWarehouse:
         tables = self._split(target, staged, partitions).values()
         keys = Counter(key for table in tables for key in in_order(table, target.key) if None not in key)
         published = self._table(target.table)
-        windows = [partition.window for partition in partitions]
-        moments = in_order(published, (target.partition_by,))
-        kept = {
-            key
-            for key, (moment,) in zip(in_order(published, target.key), moments, strict=True)
-            if not any(holds(window, moment) for window in windows)
-        }
+        gone = _in_any(target, published, partitions)
+        kept = {key for key, is_gone in zip(in_order(published, target.key), gone, strict=True) if not is_gone}
         outside = [key for key in keys if key in kept]
         repeated = [] if no_new_keys else [key for key, times in keys.items() if times > 1]
         examples = dict.fromkeys((outside + repeated)[:_EXAMPLES])
@@ -262,13 +258,8 @@ class MemoryWarehouse:
                 raise StageChanged(
                     f"What would land is not what was validated (rows expected, found): {changed}.", changed
                 )
-            windows = [partition.window for partition in partitions]
-            moments = in_order(table, (target.partition_by,))
-            kept = [
-                row
-                for row, (moment,) in zip(table.rows, moments, strict=True)
-                if not any(holds(window, moment) for window in windows)
-            ]
+            gone = _in_any(target, table, partitions)
+            kept = [row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone]
             if not publication.keys_may_repeat:
                 _refuse_repeated_keys(target, Table(table.columns, tuple(kept)), landing.values())
             publication.confirm()
@@ -314,6 +305,21 @@ class MemoryWarehouse:
             raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
         return self._tables[name]
 
+    def _clock(self, table: str, partition_by: str, reading: Reading) -> Clock:
+        types = {column.name: column.type for column in self._table(table).columns}
+        if partition_by not in types:
+            raise SpecError(f"{table} has no column {partition_by!r}; it has {', '.join(types)}.")
+        if (kind := _KINDS.get(parse_type(types[partition_by])[0])) is None:
+            raise SpecError(
+                f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is one of {', '.join(_KINDS)}."
+            )
+        try:
+            return reading.clock(kind)
+        except SpecError as error:
+            raise SpecError(
+                f"{table} cannot be partitioned by {partition_by} ({types[partition_by]}): {error}."
+            ) from error
+
     def _readable(self) -> dict[str, Table]:
         with self._lock:
             asides = {
@@ -340,9 +346,9 @@ class MemoryWarehouse:
         """The rows of each partition, by key and in the given order."""
         match rows:
             case Published():
-                return cut(self._table(target.table), target.partition_by, partitions)
-            case Source(table, partition_by):
-                return cut(self._table(table), partition_by, partitions)
+                return cut(self._table(target.table), target.partition_by, target.clock, partitions)
+            case Source(table, partition_by, reading):
+                return cut(self._table(table), partition_by, self._clock(table, partition_by, reading), partitions)
             case Staged(staged):
                 locations = {entry.partition.key: entry.location for entry in staged}
             case Backup(location):
@@ -379,17 +385,25 @@ class MemoryStage:
         except ValueError as error:
             raise WarehouseError(f"{partition.key} cannot be staged: {error}.") from error
         table = Table(tuple(wanted), rows)
-        moments = [moment for (moment,) in in_order(table, (self._target.partition_by,))]
-        absent = moments.count(None)
-        strays = [instant(moment) for moment in moments if moment is not None and not holds(partition.window, moment)]
+        values: list[Any] = [value for (value,) in in_order(table, (self._target.partition_by,))]
+        absent = values.count(None)
+        holds = self._target.clock.holds(partition.span)
+        strays = [value for value in values if value is not None and not holds(value)]
         if absent or strays:
             span = f", from {min(strays)} to {max(strays)}" if strays else ""
             raise PartitionOverrun(
                 f"{partition.key} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
-                f"{partition.window}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
+                f"{partition.span}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
             )
         self._warehouse._keep(self.location, partition.key, table)
         return StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
+
+
+def _in_any(target: Target, table: Table, partitions: Sequence[Partition]) -> list[bool]:
+    """For each row of the table, whether one of the partitions holds it."""
+    values: list[Any] = [value for (value,) in in_order(table, (target.partition_by,))]
+    tests = [target.clock.holds(partition.span) for partition in partitions]
+    return [any(holds(value) for holds in tests) for value in values]
 
 
 def _differences(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:

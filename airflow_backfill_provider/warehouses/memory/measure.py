@@ -9,8 +9,10 @@ from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.base import RowDiff
+from airflow_backfill_provider.warehouses.clocks import Clock
 from airflow_backfill_provider.warehouses.memory.select import Row, Table
 from airflow_backfill_provider.warehouses.memory.values import Value, cast, land, parse_type
+from airflow_backfill_provider.warehouses.sql import within
 from airflow_backfill_provider.windows import Partition
 
 _EXACT_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL"})
@@ -41,7 +43,7 @@ def measure_rows(table: Table, metric: Metric) -> Scalar:
             return math.fsum(values) if isinstance(values[0], float) else sum(values)
 
 
-def metric_query(table: str, partition_by: str, partition: Partition, metric: Metric) -> str:
+def metric_query(table: str, partition_by: str, clock: Clock, partition: Partition, metric: Metric) -> str:
     """The metric of one partition as a statement that ``MemoryWarehouse.query`` runs."""
     column = _quote(metric.columns[0]) if metric.columns else ""
     match metric.kind:
@@ -51,7 +53,7 @@ def metric_query(table: str, partition_by: str, partition: Partition, metric: Me
             measured = f"count(*) - count({column})"
         case MetricKind.DUPLICATES:
             columns = ", ".join(map(_quote, metric.columns))
-            source = _partition_rows(table, partition_by, partition)
+            source = _partition_rows(table, partition_by, clock, partition)
             return (
                 f"SELECT (SELECT count(*) {source}) - (SELECT count(*) FROM (SELECT DISTINCT {columns} {source}) AS d)"
             )
@@ -65,7 +67,7 @@ def metric_query(table: str, partition_by: str, partition: Partition, metric: Me
             measured = f"count(CASE WHEN {outside} THEN 1 END)"
         case MetricKind.SUM:
             measured = f"sum({column})"
-    return f"SELECT {measured} {_partition_rows(table, partition_by, partition)}"
+    return f"SELECT {measured} {_partition_rows(table, partition_by, clock, partition)}"
 
 
 def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new: Sequence[Row]) -> RowDiff:
@@ -124,12 +126,9 @@ def _within(value: Any, low: Any, high: Any, *, inclusive: bool) -> bool:
     return (low is None or value > low) and (high is None or value < high)
 
 
-def _partition_rows(table: str, partition_by: str, partition: Partition) -> str:
+def _partition_rows(table: str, partition_by: str, clock: Clock, partition: Partition) -> str:
     name = ".".join(map(_quote, table.split(".")))
-    start, end = (
-        f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'" for bound in (partition.window.start, partition.window.end)
-    )
-    return f"FROM {name} WHERE {_quote(partition_by)} >= {start} AND {_quote(partition_by)} < {end}"
+    return f"FROM {name} WHERE {within(_quote(partition_by), [partition.span], clock)}"
 
 
 def _quote(name: str) -> str:

@@ -46,7 +46,7 @@ def test_a_gap_in_the_range_belongs_to_whoever_claims_it(ledger: Ledger, order: 
 
 
 def test_windows_claimed_in_pieces_are_owned_as_a_whole(ledger: Ledger):
-    ledger.open_backfill(new_backfill("a", days(1, 6), windows=[window(4, 6), window(1, 3)]), by="ana")
+    ledger.open_backfill(new_backfill("a", days(1, 6), spans=[window(4, 6), window(1, 3)]), by="ana")
     assert ledger.holds_range("a", [window(2, 5)])
 
 
@@ -99,7 +99,7 @@ def test_no_window_is_never_owned_and_never_claimed(ledger: Ledger):
     open_backfill(ledger, "a", 1, 3)
     assert not ledger.holds_range("a", [])
     assert ledger.lock_owner(TARGET, []) is None
-    with pytest.raises(LedgerError, match="claims no window"):
+    with pytest.raises(LedgerError, match="claims no span"):
         ledger.claim_range("a", [], by="ana")
 
 
