@@ -45,7 +45,7 @@ def partition_at(moment: datetime | date, grain: Grain, zone: str = "UTC") -> Pa
         if grain is Grain.HOUR:
             return _hour(moment if isinstance(moment, datetime) else day_start(moment, zone), zone)
         return _period(_day_of(moment, zone) if isinstance(moment, datetime) else moment, grain, zone)
-    except OverflowError as error:
+    except (OverflowError, ValueError) as error:  # pendulum raises either beyond year 9999
         raise RequestError(
             f"The {grain} that holds {moment} has no start or no end that can be written; give another one."
         ) from error

@@ -20,16 +20,22 @@ def require_zone(name: str) -> str:
 
     :raises ValueError: it is not; the message suggests one that is.
     """
-    known = pendulum.timezones()
+    known = known_zones()
     if name in known:
         return name
-    by_lower = {zone.lower(): zone for zone in known}
-    by_city = {zone.rpartition("/")[2].lower(): zone for zone in known if "/" in zone}
+    by_lower = {zone.lower(): zone for zone in sorted(known)}
+    by_city = {zone.rpartition("/")[2].lower(): zone for zone in sorted(known) if "/" in zone}
     wanted = name.strip().replace(" ", "_").lower()
     near = [by_lower[wanted]] if wanted in by_lower else [by_city[wanted]] if wanted in by_city else []
     near = near or [by_lower[zone] for zone in get_close_matches(wanted, by_lower, n=1, cutoff=0.6)]
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name!r} is no IANA time zone such as 'UTC' or 'America/New_York'{hint}")
+
+
+@lru_cache(maxsize=1)
+def known_zones() -> frozenset[str]:
+    """Every name of the database that means the same zone on every host."""
+    return frozenset(pendulum.timezones()) - {"localtime", "Factory"}
 
 
 @lru_cache(maxsize=64)
