@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal
 
 import pendulum
@@ -26,8 +27,8 @@ class Grain(StrEnum):
     LIST = "list"  # no time: each value of the column is a partition
 
 
-_Period = Literal["day", "week", "month", "year"]
-_PERIODS: dict[Grain, _Period] = {Grain.DAY: "day", Grain.WEEK: "week", Grain.MONTH: "month", Grain.YEAR: "year"}
+_Period = Literal["week", "month", "year"]
+_PERIODS: dict[Grain, _Period] = {Grain.WEEK: "week", Grain.MONTH: "month", Grain.YEAR: "year"}
 
 
 def partition_at(moment: datetime | date, grain: Grain, zone: str = "UTC") -> Partition:
@@ -84,14 +85,22 @@ def _day_of(moment: datetime, zone: str) -> date:
     return day if moment >= day_start(day, zone) else day - timedelta(days=1)
 
 
+@lru_cache(maxsize=8192)
 def _period(day: date, grain: Grain, zone: str) -> Partition:
-    period = _PERIODS[grain]
-    first = pendulum.date(day.year, day.month, day.day).start_of(period)
-    following = first.add(**{f"{period}s": 1})
+    first, following = _around(day, grain)
     start, end = day_start(first, zone), day_start(following, zone)
     if start >= end:
         raise RequestError(f"There was no {first.isoformat()} in {zone}: the calendar left that day out.")
     return Partition(_key(first, grain), Window(start, end))
+
+
+def _around(day: date, grain: Grain) -> tuple[date, date]:
+    """The first day of the period and of the one after it."""
+    if grain is Grain.DAY:
+        return day, day + timedelta(days=1)
+    period = _PERIODS[grain]
+    first = pendulum.date(day.year, day.month, day.day).start_of(period)
+    return first, first.add(**{f"{period}s": 1})
 
 
 def _key(first: date, grain: Grain) -> str:

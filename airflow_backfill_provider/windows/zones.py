@@ -61,6 +61,7 @@ def readings(wall: datetime, zone: str) -> tuple[datetime, datetime]:
     return utc(aware.replace(fold=0)), utc(aware.replace(fold=1))
 
 
+@lru_cache(maxsize=8192)
 def day_start(day: date, zone: str) -> datetime:
     """The instant at which the zone's calendar turns to the day, for the last time if it turned back from it.
 
