@@ -25,8 +25,10 @@ DEFAULT_LEDGER_CONN_ID = "safe_backfill_ledger"
 log = logging.getLogger(__name__)
 
 
-def warehouse_for(spec: BackfillSpec) -> Warehouse:
+def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
     """Open the warehouse behind ``spec.compute.conn_id``; the caller closes it.
+
+    :param sharers: how many tasks may work at once, for an engine that computes on the worker itself.
 
     :raises SpecError: there is no such connection, or its type has no warehouse.
     """
@@ -46,13 +48,13 @@ def warehouse_for(spec: BackfillSpec) -> Warehouse:
         )
     return open_warehouse(
         kind,
-        **settings(conn_id, connection),
+        **settings(conn_id, connection, sharers),
         lock_timeout=spec.publish.lock_timeout,
         statement_timeout=spec.compute.statement_timeout,
     )
 
 
-def _duckdb(conn_id: str, connection: Connection) -> dict[str, Any]:
+def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
     from airflow.providers.duckdb.hooks.duckdb import DuckDBHook
 
     hook = DuckDBHook(duckdb_conn_id=conn_id)
@@ -67,10 +69,11 @@ def _duckdb(conn_id: str, connection: Connection) -> dict[str, Any]:
         "path": database,
         "config": hook.get_connect_config(),
         "staging_dir": connection.extra_dejson.get("backfill_staging_dir"),
+        "sharers": sharers,
     }
 
 
-_SETTINGS: Mapping[str, Callable[[str, Connection], dict[str, Any]]] = {"duckdb": _duckdb}
+_SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {"duckdb": _duckdb}
 
 
 def open_ledger() -> Ledger:

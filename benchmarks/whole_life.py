@@ -104,12 +104,12 @@ def spec() -> Any:
 
 
 @contextmanager
-def work(path: Path) -> Iterator[Any]:
+def work(path: Path, sharers: int = 1) -> Iterator[Any]:
     from airflow_backfill_provider.ledger.store import Ledger
     from airflow_backfill_provider.steps.work import Work
     from airflow_backfill_provider.warehouses import open_warehouse
 
-    warehouse = open_warehouse("duckdb", path=str(path))
+    warehouse = open_warehouse("duckdb", path=str(path), sharers=sharers)
     try:
         with Ledger(f"sqlite:///{path.with_suffix('.ledger')}") as ledger:
             ledger.upgrade()
@@ -168,19 +168,22 @@ def warm(_: int) -> None:
 def stage(batch: tuple[str, list[str]]) -> None:
     from airflow_backfill_provider.steps.stage import stage_batch
 
-    with work(Path(batch[0])) as here:
+    with work(Path(batch[0]), WORKERS) as here:
         stage_batch(here, batch[1])
 
 
 def validate(batch: tuple[str, list[str]]) -> None:
     from airflow_backfill_provider.steps.validate import validate_batch
 
-    with work(Path(batch[0])) as here:
+    with work(Path(batch[0]), WORKERS) as here:
         validate_batch(here, batch[1])
 
 
-def measure(what: str, base: Path, days: int) -> dict[str, Any]:
-    """One run in a process tree of its own, from a fresh copy of the warehouse."""
+def measure(what: str, base: Path, days: int, *, memory: bool = False) -> dict[str, Any]:
+    """One run in a process tree of its own, from a fresh copy of the warehouse.
+
+    Memory is watched in runs of its own: counting the pages of three processes every 20 ms costs them a core.
+    """
     folder = HOME / "run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -191,9 +194,11 @@ def measure(what: str, base: Path, days: int) -> dict[str, Any]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         peak = [0, 0]
         watcher = threading.Thread(target=_watch, args=(child.pid, peak), daemon=True)
-        watcher.start()
+        if memory:
+            watcher.start()
         output, _ = child.communicate()
-        watcher.join()
+        if memory:
+            watcher.join()
     if child.returncode:
         raise SystemExit(f"{what} at {days} days failed with status {child.returncode}")
     result = json.loads(output.splitlines()[-1])
@@ -253,8 +258,8 @@ def main() -> None:
         ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
         middle = statistics.median
         old, new = middle(a["seconds"] for a, _ in pairs), middle(b["seconds"] for _, b in pairs)
-        mem_old, mem_new = middle(a["peak"] for a, _ in pairs), middle(b["peak"] for _, b in pairs)
-        tree = middle(b["tree"] for _, b in pairs)
+        watched = {what: measure(what, base, days, memory=True) for what in ("bare", "ours")}
+        mem_old, mem_new, tree = watched["bare"]["peak"], watched["ours"]["peak"], watched["ours"]["tree"]
         print(
             f"{days:>5} {days * ROWS_PER_DAY:>10,} {old:>7.2f} {new:>7.2f} {middle(ratios):>6.2f} "
             f"{min(ratios):>4.2f}-{max(ratios):<5.2f} {mem_old / 1e6:>8.0f} {mem_new / 1e6:>8.0f} {mem_new / mem_old:>6.2f} "

@@ -36,6 +36,8 @@ class BackfillOperator(BaseOperator):
     template_fields: Sequence[str] = ("backfill_id",)
     ui_color = "#e8f0e4"
     heeds_stop_signals = True
+    runs_beside_others = False
+    """Whether ``compute.max_concurrency`` of these run at once."""
     stop_signal_age = 0.0
     """Seconds that a stop signal may go unnoticed between two partitions; never before a publish."""
 
@@ -54,7 +56,9 @@ class BackfillOperator(BaseOperator):
         run, ti = context["dag_run"], context["ti"]
         asked = self.backfill_id or context["params"].get("backfill_id")
         with airflow_errors(), open_ledger() as ledger:
-            warehouse = self._warehouse = warehouse_for(self.spec)
+            warehouse = self._warehouse = warehouse_for(
+                self.spec, sharers=self.spec.compute.max_concurrency if self.runs_beside_others else 1
+            )
             try:
                 yield Work(
                     spec=self.spec,

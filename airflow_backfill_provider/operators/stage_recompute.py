@@ -23,6 +23,7 @@ class StageRecomputeOperator(BackfillOperator):
     template_fields: Sequence[str] = (*BackfillOperator.template_fields, "batch")
     ui_color = "#dce9f5"
     stop_signal_age = 1.0
+    runs_beside_others = True
 
     def __init__(self, *, batch: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -22,6 +22,7 @@ class ValidatePartitionOperator(BackfillOperator):
 
     template_fields: Sequence[str] = (*BackfillOperator.template_fields, "batch")
     ui_color = "#f5efdc"
+    runs_beside_others = True
 
     def __init__(self, *, batch: Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -14,7 +14,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
-from airflow_backfill_provider.steps.validate import validate_range
+from airflow_backfill_provider.steps.validate import adds_no_key, validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -105,6 +105,8 @@ def _publication(
         before=plan.baseline,
         after=after,
         confirm=still_ours,
+        # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
+        keys_may_repeat=adds_no_key(work, plan),
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Stopped, WarehouseError
 from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
@@ -13,7 +12,7 @@ from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.transform import prepare
-from airflow_backfill_provider.warehouses.base import Staged, StagedPartition
+from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
 from airflow_backfill_provider.windows import Partition
 
 _STAGED = frozenset({PartitionState.STAGED, PartitionState.VALIDATED})
@@ -32,7 +31,7 @@ class StageResult:
 def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     """Stage every partition of a batch that is not staged yet; a failing one does not lose its mates' work.
 
-    The stop signal is heeded before each partition.
+    The stop signal is heeded before each group of partitions, which is one, or a quarter of a second of fast ones.
 
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises Stopped: a stop signal is set; what was staged stays.
@@ -52,79 +51,87 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
 
 def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) -> int:
     """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`."""
-    failures: dict[str, BackfillError] = {}
     keys = [partition.key for partition in partitions]
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
-    with (
-        work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer,
-        _Record(work, attempts) as record,
-    ):
-        for partition in partitions:
-            work.stop_or_go()
-            try:
-                staged = writer.write(partition, prepare(plan.spec, partition, plan.dialect))
-            except (Stopped, ConnectionLost, LockTimeout):
-                raise
-            except BackfillError as error:
-                work.log.error("Partition %s failed: %s", partition.key, error)
-                failures[partition.key] = error
-            else:
-                record.add(staged)
-    if failures:
+    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer:
+        batch = _Batch(work, plan, writer, attempts)
+        for group in _groups(partitions):
+            batch.stage(group)
+    if batch.failures:
         raise WarehouseError(
-            f"{len(failures)} of {len(partitions)} partitions could not be staged; the others are. "
-            + " ".join(f"{key}: {error}" for key, error in failures.items())
+            f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; the others are. "
+            + " ".join(f"{key}: {error}" for key, error in batch.failures.items())
             + " Mend the cause and clear this task; finished partitions are reused."
-        ) from next(iter(failures.values()))
-    return record.rows
+        ) from next(iter(batch.failures.values()))
+    return batch.rows
 
 
-class _Record:
-    """Tells the ledger what was staged, a few partitions in one transaction.
+class _Batch:
+    """One batch attempt: writes groups of partitions and tells the ledger of each group that was committed."""
 
-    Fast partitions would otherwise spend more time on the ledger than on their rows. What a killed worker had not told
-    it yet, at most ``SECONDS`` of work, is staged again.
-    """
-
-    SECONDS = 0.25
-
-    def __init__(self, work: Work, attempts: Mapping[str, int]) -> None:
-        self._work, self._attempts = work, attempts
-        self._stages: list[FinishedStage] = []
-        self._told_at = self._added_at = time.monotonic()
+    def __init__(self, work: Work, plan: Plan, writer: StageWriter, attempts: Mapping[str, int]) -> None:
+        self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
+        self.failures: dict[str, BackfillError] = {}
         self.rows = 0
 
-    def add(self, staged: StagedPartition) -> None:
-        now = time.monotonic()
-        key, mark = staged.partition.key, staged.fingerprint
-        self._stages.append(
-            FinishedStage(
-                key=key,
-                attempt=self._attempts[key],
-                location=staged.location,
-                rows=mark.rows,
-                digest=mark.digest,
-                method=mark.method,
-                seconds=round(now - self._added_at, 3),
+    def stage(self, group: Sequence[Partition]) -> None:
+        """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
+        work, plan = self._work, self._plan
+        work.stop_or_go()
+        started = time.monotonic()
+        try:
+            staged = self._writer.write(
+                *(Recompute((partition,), prepare(plan.spec, partition, plan.dialect)) for partition in group)
             )
+        except (Stopped, ConnectionLost, LockTimeout):
+            raise
+        except BackfillError as error:
+            if len(group) > 1:
+                middle = len(group) // 2
+                self.stage(group[:middle])
+                self.stage(group[middle:])
+                return
+            work.log.error("Partition %s failed: %s", group[0].key, error)
+            self.failures[group[0].key] = error
+            return
+        seconds = round((time.monotonic() - started) / len(group), 3)
+        work.ledger.finish_staging(
+            work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
-        self._added_at = now
-        self.rows += mark.rows
-        if now - self._told_at >= self.SECONDS:
-            self._tell()
+        self.rows += sum(partition.fingerprint.rows for partition in staged)
+        work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
-    def _tell(self) -> None:
-        stages, self._stages = self._stages, []
-        if stages:
-            self._work.ledger.finish_staging(self._work.backfill_id, stages, by=self._work.by)
-            self._work.log.info("Staged %s.", ", ".join(f"{stage.key} ({stage.rows} rows)" for stage in stages))
-        self._told_at = time.monotonic()
+    def _finished(self, staged: StagedPartition, seconds: float) -> FinishedStage:
+        key, mark = staged.partition.key, staged.fingerprint
+        return FinishedStage(
+            key=key,
+            attempt=self._attempts[key],
+            location=staged.location,
+            rows=mark.rows,
+            digest=mark.digest,
+            method=mark.method,
+            seconds=seconds,
+        )
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._tell()
+_GROUP_SECONDS = 0.25
+"""How long a group of fast partitions may take: what a stop waits for, and what a killed worker does again."""
+_GROWTH = 4
+
+
+def _groups(partitions: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
+    """The partitions in order, as many at a time as the last group's pace lets into :data:`_GROUP_SECONDS`.
+
+    Fast partitions would otherwise spend more time on commits and on the ledger than on their rows.
+    """
+    first, size = 0, 1
+    while first < len(partitions):
+        group = partitions[first : first + size]
+        started = time.monotonic()
+        yield group
+        pace = (time.monotonic() - started) / len(group)
+        first += size
+        size = max(1, min(_GROWTH * size, int(_GROUP_SECONDS / pace)))
 
 
 def reusable(

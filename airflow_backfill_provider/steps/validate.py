@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_backfill_provider.errors import (
     ConnectionLost,
     LockTimeout,
     PublishRefused,
+    StageChanged,
     ValidationFailed,
 )
 from airflow_backfill_provider.ledger.records import PartitionRecord
@@ -105,12 +106,7 @@ def judge(
         rows = source_rows(plan.spec.source, plan.spec)
         of_source = warehouse.measure(target, rows, partitions, needed.source)
     diffs = warehouse.compare(target, Published(), staged, partitions)
-    # Compared with anything but the baseline, the rows say nothing about what a publish would replace.
-    require_equal(
-        {partition.key: plan.baseline[partition.key] for partition in partitions},
-        warehouse.fingerprint(target, Published(), partitions),
-        f"The published range of {target.table} moved since the plan was made",
-    )
+    _require_compared(work, plan, staged, diffs)
     judged: list[Outcome] = []
     evidence: dict[str | None, list[dict[str, Any]]] = {}
     for partition in partitions:
@@ -123,6 +119,37 @@ def judge(
         evidence[key] = [*(outcome.to_json() for outcome in outcomes), _diff_evidence(diffs[key])]
         judged += outcomes
     return judged, evidence
+
+
+def _require_compared(work: Work, plan: Plan, staged: Staged, diffs: Mapping[str, RowDiff]) -> None:
+    """Refuse when what was compared is not the plan's baseline, or not what was staged.
+
+    Compared with anything but the baseline, the rows say nothing about what a publish would replace.
+    """
+    warehouse, target = work.warehouse, plan.target
+    partitions = tuple(stage.partition for stage in staged.partitions)
+    old = {key: diff.old_fingerprint for key, diff in diffs.items() if diff.old_fingerprint is not None}
+    new = {key: diff.new_fingerprint for key, diff in diffs.items() if diff.new_fingerprint is not None}
+    if unmatched := tuple(partition for partition in partitions if partition.key not in old):
+        old |= warehouse.fingerprint(target, Published(), unmatched)
+    if unmatched := tuple(partition for partition in partitions if partition.key not in new):
+        new |= warehouse.fingerprint(target, staged, unmatched)
+    require_equal(
+        {partition.key: plan.baseline[partition.key] for partition in partitions},
+        old,
+        f"The published range of {target.table} moved since the plan was made",
+    )
+    changed = {
+        stage.partition.key: (stage.fingerprint.rows, new[stage.partition.key].rows)
+        for stage in staged.partitions
+        if stage.fingerprint != new[stage.partition.key]
+    }
+    if changed:
+        raise StageChanged(
+            f"{len(changed)} staged partitions are not what was staged: {', '.join(list(changed)[:5])}. Nothing was "
+            "judged. Clear stage_recompute with downstream: a stage that changed is staged again.",
+            changed,
+        )
 
 
 def validate_range(work: Work) -> int:
@@ -143,7 +170,7 @@ def validate_range(work: Work) -> int:
             f"{', '.join(waiting[:5])}. Clear their failed tasks once the cause is mended."
         )
     staged = Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions))
-    no_new_keys = all(_adds_no_key(diff) for diff in _diffs(work, plan))
+    no_new_keys = adds_no_key(work, plan)
     conflicts = work.warehouse.key_conflicts(plan.target, staged, no_new_keys=no_new_keys)
     key = ", ".join(plan.target.key)
     outcomes = [
@@ -193,17 +220,18 @@ def _with_sql(work: Work, plan: Plan, staged: Staged, partition: Partition, outc
     return outcome.with_sql(work.warehouse.metric_sql(plan.target, here, partition, outcome.metric))
 
 
-def _diffs(work: Work, plan: Plan) -> Iterator[Mapping[str, Any]]:
-    """Each partition's row diff as validation recorded it; empty where there is none."""
+def adds_no_key(work: Work, plan: Plan) -> bool:
+    """Whether validation proved that every staged key is published in its own partition already, once on each side."""
     evidence = work.ledger.evidence(work.backfill_id)
-    for key in plan.keys:
-        yield next((entry for entry in evidence.get(key, ()) if entry["kind"] == DIFF_EVIDENCE), {})
+    return all(
+        any(entry["kind"] == DIFF_EVIDENCE and _matched(entry) for entry in evidence.get(key, ())) for key in plan.keys
+    )
 
 
-def _adds_no_key(diff: Mapping[str, Any]) -> bool:
-    """Whether rows could be matched and none was added; a diff that is missing or faulty proves nothing."""
-    return bool(diff) and not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
+def _matched(diff: Mapping[str, Any]) -> bool:
+    return not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
 
 
 def _diff_evidence(diff: RowDiff) -> dict[str, Any]:
-    return {"kind": DIFF_EVIDENCE, **asdict(diff)}
+    counts = {name: value for name, value in asdict(diff).items() if not name.endswith("_fingerprint")}
+    return {"kind": DIFF_EVIDENCE, **counts}

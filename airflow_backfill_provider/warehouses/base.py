@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -140,6 +140,10 @@ class RowDiff:
     """Old rows beyond the first of their key."""
     new_duplicate_keys: int = 0
     """New rows beyond the first of their key."""
+    old_fingerprint: Fingerprint | None = field(default=None, compare=False)
+    """Of the old rows that were compared; None where rows could not be matched one to one."""
+    new_fingerprint: Fingerprint | None = field(default=None, compare=False)
+    """Of the new rows that were compared; None as above."""
 
 
 @dataclass(frozen=True)
@@ -213,17 +217,27 @@ class StorageItem:
     modified_at: datetime
 
 
+@dataclass(frozen=True)
+class Recompute:
+    """One SELECT and the partitions whose rows it returns."""
+
+    partitions: tuple[Partition, ...]
+    select: str
+
+
 class StageWriter(Protocol):
     """One batch attempt's stage. Each :meth:`write` is committed by itself; a killed writer leaves whole
-    partitions or nothing, and never touches another attempt's rows."""
+    writes or nothing, and never touches another attempt's rows."""
 
     location: str
 
-    def write(self, partition: Partition, select: str) -> StagedPartition:
-        """Run ``select`` and keep its rows as the partition's staged rows, by column name, as the target's types.
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        """Run each SELECT and keep its rows as its partitions' staged rows, by column name, as the target's types.
 
-        :raises PartitionOverrun: a row lies outside the partition, or has a NULL partition value; nothing is kept.
-        :raises WarehouseError: the statement failed; nothing is kept.
+        All of them are kept in one commit, or none. Writing a partition again replaces what was written for it.
+
+        :raises PartitionOverrun: a row lies outside its SELECT's partitions, or has a NULL partition value.
+        :raises WarehouseError: a statement failed.
         """
         ...
 

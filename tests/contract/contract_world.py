@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 from contract_engines import Engine
+from stage_writing import write_one
 
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -114,7 +115,7 @@ class World:
     def stage(self, selects: Mapping[str, str], backfill_id: str = "b1", label: str = "batch-1") -> Staged:
         """Stage one SELECT per day in one attempt."""
         with self.warehouse.open_stage(self.target, backfill_id, label) as writer:
-            return Staged(tuple(writer.write(day(key), select) for key, select in selects.items()))
+            return Staged(tuple(write_one(writer, day(key), select) for key, select in selects.items()))
 
     def stage_rows(self, rows: Mapping[str, Iterable[Iterable[Any]]], **kwargs: Any) -> Staged:
         return self.stage({key: rows_sql(chosen) for key, chosen in rows.items()}, **kwargs)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from contract_engines import Engine
 from contract_world import EMPTY_DAY, KEYS, RANGE, World, after, day, days, only, row_sql, rows_sql
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import (
     BackfillError,
@@ -111,7 +112,9 @@ def test_rows_land_by_name_whatever_the_order_of_the_transform_s_columns(orders:
     orders.engine.execute("CREATE TABLE analytics.pairs (a BIGINT, b BIGINT, id BIGINT, d DATE)")
     target = orders.warehouse.describe("analytics.pairs", "d", ["id"])
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
-        staged = Staged((writer.write(day("2024-01-02"), "SELECT DATE '2024-01-02' AS d, 2 AS b, 7 AS id, 1 AS a"),))
+        staged = Staged(
+            (write_one(writer, day("2024-01-02"), "SELECT DATE '2024-01-02' AS d, 2 AS b, 7 AS id, 1 AS a"),)
+        )
     before = orders.warehouse.fingerprint(target, Published(), days("2024-01-02"))
 
     orders.warehouse.replace_partitions(target, orders.publication(staged, ["2024-01-02"], before=before))
@@ -237,7 +240,7 @@ def test_two_names_for_one_window_are_refused_because_its_rows_would_land_twice(
     entries = []
     for partition in partitions:
         with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
-            entries.append(writer.write(partition, world.select("2024-01-02")))
+            entries.append(write_one(writer, partition, world.select("2024-01-02")))
     before = world.warehouse.fingerprint(world.target, Published(), partitions[:1])
 
     _refuses(
@@ -327,7 +330,7 @@ def test_a_failure_while_the_new_rows_are_written_leaves_the_old_ones(engine: En
     before = orders.warehouse.fingerprint(target, Published(), days("2024-01-02"))
 
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
-        staged = Staged((writer.write(day("2024-01-02"), "SELECT 1 AS id, DATE '2024-01-02' AS d, 5 AS amount"),))
+        staged = Staged((write_one(writer, day("2024-01-02"), "SELECT 1 AS id, DATE '2024-01-02' AS d, 5 AS amount"),))
     with pytest.raises((WarehouseError, PublishRefused)):
         orders.warehouse.replace_partitions(target, orders.publication(staged, ["2024-01-02"], before=before))
 
@@ -346,7 +349,7 @@ def test_the_keys_of_the_old_rows_can_be_written_again_at_once(engine: Engine, o
         before = orders.warehouse.fingerprint(target, Published(), days("2024-01-02"))
         select = f"SELECT id, d, {amount} AS amount FROM analytics.keyed WHERE d = DATE '2024-01-02'"
         with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
-            staged = Staged((writer.write(day("2024-01-02"), select),))
+            staged = Staged((write_one(writer, day("2024-01-02"), select),))
         orders.warehouse.replace_partitions(target, orders.publication(staged, ["2024-01-02"], before=before))
 
         assert engine.rows("SELECT id, amount FROM analytics.keyed ORDER BY id") == [(1, amount), (2, amount)]
@@ -363,7 +366,7 @@ def test_odd_names_are_published_and_touch_nothing_else(engine: Engine, orders: 
     before = orders.warehouse.fingerprint(target, Published(), days("2024-01-02"))
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
         select = f'SELECT "Key", "group", \'\'\'; DROP TABLE x; --\' AS "a\'b"";--", 3 AS "ORDER" FROM {name}'
-        staged = Staged((writer.write(day("2024-01-02"), select),))
+        staged = Staged((write_one(writer, day("2024-01-02"), select),))
 
     publication = orders.publication(staged, ["2024-01-02"], before=before, plan_hash="'; --", backfill_id="b'1\"")
     receipt = orders.warehouse.replace_partitions(target, publication)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from contract_engines import Engine
 from contract_world import World, create_orders, day, days
+from stage_writing import write_one
 
 from airflow_backfill_provider.warehouses.base import Published, Staged
 
@@ -52,7 +53,7 @@ def test_each_table_has_receipts_of_its_own(engine: Engine, orders: World) -> No
     orders.warehouse.replace_partitions(orders.target, orders.publication(staged, ["2024-01-02"]))
     before = orders.warehouse.fingerprint(twin, Published(), days("2024-01-02"))
     with orders.warehouse.open_stage(twin, "b2", "batch-1") as writer:
-        twin_staged = Staged((writer.write(day("2024-01-02"), orders.select("2024-01-02")),))
+        twin_staged = Staged((write_one(writer, day("2024-01-02"), orders.select("2024-01-02")),))
     orders.warehouse.replace_partitions(
         twin, orders.publication(twin_staged, ["2024-01-02"], before=before, backfill_id="b2")
     )

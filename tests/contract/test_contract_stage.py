@@ -4,11 +4,12 @@ from datetime import date, timedelta
 
 import pytest
 from contract_engines import Engine
-from contract_world import COLUMNS, EMPTY_DAY, World, day, only, row_sql, rows_sql
+from contract_world import COLUMNS, EMPTY_DAY, RANGE, World, day, days, only, row_sql, rows_sql
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import BackfillError, PartitionOverrun, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Staged, StagedPartition
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Recompute, Staged, StagedPartition
 
 DAY = "2024-01-02"
 ROW = (20, DAY, "x", "1.00", "n", "2024-01-02 10:00:00")
@@ -51,7 +52,7 @@ def test_rows_land_by_name_when_the_columns_come_in_another_order(orders: World)
     orders.engine.execute("CREATE TABLE analytics.pairs (id BIGINT, d DATE, a BIGINT, b BIGINT)")
     target = orders.warehouse.describe("analytics.pairs", "d", ["id"])
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
-        staged = writer.write(day(DAY), f"SELECT 2 AS b, DATE '{DAY}' AS d, 1 AS a, 7 AS id")
+        staged = write_one(writer, day(DAY), f"SELECT 2 AS b, DATE '{DAY}' AS d, 1 AS a, 7 AS id")
 
     assert orders.warehouse.count_rows(target, staged, "SELECT * FROM stage WHERE id = 7 AND a = 1 AND b = 2") == 1
 
@@ -69,12 +70,12 @@ def test_a_missing_column_is_refused_by_name_rather_than_filled(orders: World, c
     names = ", ".join(f'"{name}"' for name in COLUMNS if name != column)
 
     with pytest.raises(BackfillError, match=column), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
-        writer.write(day(DAY), f"SELECT {names} FROM ({row_sql(ROW)}) AS r")
+        write_one(writer, day(DAY), f"SELECT {names} FROM ({row_sql(ROW)}) AS r")
 
 
 def test_an_extra_column_is_refused_by_name(orders: World) -> None:
     with pytest.raises(BackfillError, match="surplus"), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
-        writer.write(day(DAY), f"SELECT r.*, 1 AS surplus FROM ({row_sql(ROW)}) AS r")
+        write_one(writer, day(DAY), f"SELECT r.*, 1 AS surplus FROM ({row_sql(ROW)}) AS r")
 
 
 @pytest.mark.parametrize(
@@ -90,9 +91,9 @@ def test_a_row_outside_the_partition_is_refused_with_counts_and_nothing_is_kept(
 
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(PartitionOverrun, match=rf"{DAY}(?s:.)*\b1\b"):
-            writer.write(day(DAY), rows_sql(rows))
+            write_one(writer, day(DAY), rows_sql(rows))
         assert _kept_rows(world, writer.location) == 0
-        staged = writer.write(day(DAY), row_sql(ROW))
+        staged = write_one(writer, day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
 
@@ -100,9 +101,9 @@ def test_a_row_outside_the_partition_is_refused_with_counts_and_nothing_is_kept(
 def test_a_row_without_a_partition_value_is_refused_and_nothing_is_kept(world: World) -> None:
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(PartitionOverrun, match=DAY):
-            writer.write(day(DAY), rows_sql([ROW, (21, None, "x", "1.00", "n", None)]))
+            write_one(writer, day(DAY), rows_sql([ROW, (21, None, "x", "1.00", "n", None)]))
         assert _kept_rows(world, writer.location) == 0
-        staged = writer.write(day(DAY), row_sql(ROW))
+        staged = write_one(writer, day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
 
@@ -116,7 +117,50 @@ def test_the_last_microsecond_lies_inside_and_the_next_midnight_outside(events: 
 
 def test_a_select_without_a_bound_is_an_overrun(world: World) -> None:
     with pytest.raises(PartitionOverrun), world.warehouse.open_stage(world.target, "b1", "x") as writer:
-        writer.write(day(DAY), "SELECT * FROM analytics.orders")
+        write_one(writer, day(DAY), "SELECT * FROM analytics.orders")
+
+
+def test_several_selects_are_kept_in_one_write_each_for_its_own_partition(world: World) -> None:
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        staged = writer.write(*(Recompute((day(key),), world.select(key)) for key in RANGE))
+
+    assert tuple(entry.partition for entry in staged) == days(*RANGE)
+    assert {entry.partition.key: entry.fingerprint for entry in staged} == world.fingerprint(*RANGE)
+    assert _staged_rows(world, Staged(staged)) == [
+        2 if key == "2024-01-03" else 0 if key == EMPTY_DAY else 3 for key in RANGE
+    ]
+
+
+def test_one_select_for_several_partitions_is_taken_apart(world: World) -> None:
+    both = f"{world.select(DAY)} UNION ALL {world.select('2024-01-03')}"
+
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        staged = writer.write(Recompute(days(DAY, "2024-01-03"), both))
+
+    assert {entry.partition.key: entry.fingerprint for entry in staged} == world.fingerprint(DAY, "2024-01-03")
+
+
+def test_when_one_select_of_a_write_fails_none_is_kept(world: World) -> None:
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        with pytest.raises(BackfillError):
+            writer.write(Recompute((day(DAY),), row_sql(ROW)), Recompute((day("2024-01-03"),), "SELECT nothing"))
+        assert _kept_rows(world, writer.location) == 0
+        staged = write_one(writer, day(DAY), row_sql(ROW))
+
+    assert _staged_rows(world, Staged((staged,))) == [1]
+
+
+def test_selects_that_return_each_others_rows_are_refused_though_the_counts_agree(world: World) -> None:
+    first, second = day(DAY), day("2024-01-03")
+    rows = {
+        first: [20, DAY, "x", "1.00", "n", f"{DAY} 10:00:00"],
+        second: [21, "2024-01-03", "x", "1.00", "n", "2024-01-03 10:00:00"],
+    }
+
+    with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
+        with pytest.raises(PartitionOverrun, match=DAY):
+            writer.write(Recompute((first,), row_sql(rows[second])), Recompute((second,), row_sql(rows[first])))
+        assert _kept_rows(world, writer.location) == 0
 
 
 def test_an_empty_result_is_staged_as_no_rows(world: World) -> None:
@@ -137,16 +181,18 @@ def test_an_empty_result_is_staged_as_no_rows(world: World) -> None:
 def test_a_failed_statement_keeps_nothing_and_leaves_the_writer_usable(world: World, select: str) -> None:
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
         with pytest.raises(WarehouseError):
-            writer.write(day(DAY), select)
+            write_one(writer, day(DAY), select)
         assert _kept_rows(world, writer.location) == 0
-        staged = writer.write(day(DAY), row_sql(ROW))
+        staged = write_one(writer, day(DAY), row_sql(ROW))
 
     assert _staged_rows(world, Staged((staged,))) == [1]
 
 
 def test_a_number_too_large_for_the_target_fails_loudly(orders: World) -> None:
     with pytest.raises(WarehouseError), orders.warehouse.open_stage(orders.target, "b1", "x") as writer:
-        writer.write(day(DAY), row_sql(ROW).replace("CAST('1.00' AS DECIMAL(12,2))", "CAST(100000000000 AS BIGINT)"))
+        write_one(
+            writer, day(DAY), row_sql(ROW).replace("CAST('1.00' AS DECIMAL(12,2))", "CAST(100000000000 AS BIGINT)")
+        )
 
 
 def test_partitions_written_before_an_attempt_died_stay_whole(world: World) -> None:
@@ -154,7 +200,7 @@ def test_partitions_written_before_an_attempt_died_stay_whole(world: World) -> N
 
     def die_after_one() -> None:
         with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
-            kept.append(writer.write(day(DAY), world.select(DAY)))
+            kept.append(write_one(writer, day(DAY), world.select(DAY)))
             raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError, match="boom"):
@@ -176,8 +222,8 @@ def test_two_attempts_do_not_see_each_other_s_rows(world: World) -> None:
 def test_two_attempts_open_at_once_stay_apart(world: World) -> None:
     warehouse, target = world.warehouse, world.target
     with warehouse.open_stage(target, "b1", "batch-1") as one, warehouse.open_stage(target, "b1", "batch-1") as other:
-        first = one.write(day(DAY), row_sql(ROW))
-        second = other.write(day(DAY), rows_sql([]))
+        first = write_one(one, day(DAY), row_sql(ROW))
+        second = write_one(other, day(DAY), rows_sql([]))
 
     assert one.location != other.location
     assert [_staged_rows(world, Staged((entry,))) for entry in (first, second)] == [[1], [0]]
@@ -185,8 +231,8 @@ def test_two_attempts_open_at_once_stay_apart(world: World) -> None:
 
 def test_a_partition_written_twice_in_one_attempt_is_never_doubled(world: World) -> None:
     with world.warehouse.open_stage(world.target, "b1", "batch-1") as writer:
-        writer.write(day(DAY), rows_sql([ROW, (21, *ROW[1:])]))
-        second = writer.write(day(DAY), row_sql(ROW))
+        write_one(writer, day(DAY), rows_sql([ROW, (21, *ROW[1:])]))
+        second = write_one(writer, day(DAY), row_sql(ROW))
 
     assert second.fingerprint.rows == 1
     assert _staged_rows(world, Staged((second,))) == [1]
@@ -247,7 +293,7 @@ def test_odd_names_of_tables_and_columns_are_staged_and_compared(engine: Engine,
     target = orders.warehouse.describe('analytics.odd "t"; DROP TABLE orders; --', "group", ["Key"])
 
     with orders.warehouse.open_stage(target, "b1", "batch-1") as writer:
-        staged = writer.write(day(DAY), f"SELECT * FROM {name}")
+        staged = write_one(writer, day(DAY), f"SELECT * FROM {name}")
 
     assert target.column_names == ("Key", "group", "a'b\";--", "ORDER")
     assert orders.warehouse.fingerprint(target, Published(), [day(DAY)]) == {DAY: staged.fingerprint}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from contract_engines import Engine
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import PartitionOverrun, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS
@@ -161,8 +162,8 @@ def test_exactly_the_rows_of_the_partition_are_selected_staged_and_replaced(
     assert warehouse.measure(target, source, [partition], [ROWS])[partition.key] == {ROWS: held}
     with warehouse.open_stage(target, "b1", partition.label) as writer:
         with pytest.raises(PartitionOverrun, match="1 have no p"):
-            writer.write(partition, "SELECT * FROM analytics.t")
-        entry = writer.write(partition, "SELECT id, p, v + 10 AS v FROM analytics.t WHERE v = 1")
+            write_one(writer, partition, "SELECT * FROM analytics.t")
+        entry = write_one(writer, partition, "SELECT id, p, v + 10 AS v FROM analytics.t WHERE v = 1")
     staged = Staged((entry,))
     assert warehouse.measure(target, staged, [partition], [ROWS])[partition.key] == {ROWS: held}
     assert warehouse.compare(target, Published(), staged, [partition])[partition.key].changed == held

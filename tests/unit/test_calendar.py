@@ -128,6 +128,13 @@ def test_a_day_is_a_calendar_day_whatever_its_length(day: str, zone: str, start:
     assert window == Window(at(start), at(start) + timedelta(hours=hours))
 
 
+def test_a_minute_of_a_day_that_the_clocks_took_back_belongs_to_the_day_before() -> None:
+    shown_too_early = at("2009-11-01T02:30:30")
+    assert partition_at(shown_too_early, Grain.DAY, "America/St_Johns").key == "2009-10-31"
+    (hour,) = split(at("2009-11-01T02:30"), at("2009-11-01T02:31"), Grain.HOUR, "America/St_Johns")
+    assert hour.key == "2009-11-01T00-0230"
+
+
 def test_a_day_that_a_zone_left_out_is_no_partition() -> None:
     with pytest.raises(RequestError, match=r"no 2011-12-30 in Pacific/Apia"):
         parse_key("2011-12-30", Grain.DAY, "Pacific/Apia")
@@ -141,6 +148,12 @@ def test_a_day_that_a_zone_left_out_is_no_partition() -> None:
         ("2024-11-03", NEW_YORK, 25, ["2024-11-03T00", "2024-11-03T01-0400", "2024-11-03T01-0500", "2024-11-03T02"]),
         ("2024-03-10", NEW_YORK, 23, ["2024-03-10T00", "2024-03-10T01", "2024-03-10T03"]),
         ("2024-10-27", "Europe/Berlin", 25, ["2024-10-27T02+0200", "2024-10-27T02+0100", "2024-10-27T03"]),
+        (
+            "2009-10-31",
+            "America/St_Johns",  # the clocks went back from 00:01 to 23:01
+            26,
+            ["2009-10-31T23-0230", "2009-11-01T00-0230", "2009-10-31T23-0330"],
+        ),
         ("2024-04-07", "Australia/Lord_Howe", 25, ["2024-04-07T01+1100", "2024-04-07T01+1030", "2024-04-07T02"]),
     ],
 )

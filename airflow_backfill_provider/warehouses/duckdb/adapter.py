@@ -5,6 +5,7 @@ Every process that uses a warehouse must run on the host of the file and name th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -43,7 +44,7 @@ from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts, refuse_incomplete
 from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces
-from airflow_backfill_provider.warehouses.duckdb.session import IN_SMALL_COMMITS, WRITABLE, Session
+from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
@@ -64,7 +65,8 @@ class DuckDBWarehouse:
     target, so that checks can report what breaks one.
 
     ``staging_dir`` defaults to ``<path>.backfill`` beside the file; ``lock_timeout`` bounds every wait for the file;
-    ``config`` is DuckDB's own (``memory_limit``, ``threads``, …).
+    ``config`` is DuckDB's own (``memory_limit``, ``threads``, …). ``sharers`` is how many tasks work on this host at
+    once: each takes its part of the cores, since threads beyond them only get in each other's way.
 
     :raises WarehouseError: the installed DuckDB is older than 2.0, which cannot keep a concurrent append out.
     """
@@ -77,6 +79,7 @@ class DuckDBWarehouse:
         staging_dir: str | Path | None = None,
         lock_timeout: timedelta = timedelta(minutes=2),
         statement_timeout: timedelta | None = None,
+        sharers: int = 1,
     ) -> None:
         if tuple(int(part) for part in duckdb.__version__.split(".")[:2]) < _OLDEST:
             raise WarehouseError(
@@ -84,7 +87,14 @@ class DuckDBWarehouse:
                 "appended while a range is replaced, without an error. Run: pip install 'duckdb>=2.0'"
             )
         self._files = StagingFolder(Path(staging_dir) if staging_dir is not None else Path(f"{path}.backfill"))
-        self._door = Door(Path(path), self._files.folder, config or {}, lock_timeout, statement_timeout)
+        self._door = Door(
+            Path(path),
+            self._files.folder,
+            config or {},
+            lock_timeout,
+            statement_timeout,
+            threads=max(1, _cores() // sharers),
+        )
 
     @property
     def capabilities(self) -> Capabilities:
@@ -185,7 +195,7 @@ class DuckDBWarehouse:
             return {}
         with self._session("Comparing", old, new) as session:
             sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
-            return compare_pieces(session, target, sides[0], sides[1], partitions)
+            return compare_pieces(session, target, sides[0], sides[1], partitions, METHOD)
 
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._session("Counting rows outside every partition", Published()) as session:
@@ -219,7 +229,7 @@ class DuckDBWarehouse:
         stage: aside.DuckDBStage | None = None
         try:
             with translated(f"Staging into {location}"), self._door.session() as session:
-                database = session.attach(self._files.path(location), options=IN_SMALL_COMMITS)
+                database = session.attach(self._files.path(location), options=WRITABLE)
                 stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
                 stage.create()
                 yield stage
@@ -287,6 +297,10 @@ class DuckDBWarehouse:
         self, session: Session, target: Target, rows: Rows, partitions: Sequence[Partition]
     ) -> tuple[Piece, ...]:
         return pieces(session, self._files, target, rows, partitions)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _fingerprints(

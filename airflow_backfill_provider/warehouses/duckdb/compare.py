@@ -3,51 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from airflow_backfill_provider.warehouses.base import RowDiff, Target
+from airflow_backfill_provider.warehouses.base import Fingerprint, RowDiff, Target
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece, differences, key_faults, row_counts
+from airflow_backfill_provider.warehouses.duckdb.sql import (
+    EMPTY_DIGEST,
+    Buckets,
+    Piece,
+    differences,
+    key_faults,
+    row_counts,
+)
 from airflow_backfill_provider.windows import Partition
 
 
 def compare_pieces(
-    session: Session, target: Target, old: Sequence[Piece], new: Sequence[Piece], partitions: Sequence[Partition]
+    session: Session,
+    target: Target,
+    old: Sequence[Piece],
+    new: Sequence[Piece],
+    partitions: Sequence[Partition],
+    method: str,
 ) -> dict[str, RowDiff]:
     """The difference of each partition, by key.
 
-    The counts prove the keys unique by themselves. A key with x old and y new rows makes x times y pairs, so pairs
-    and rows alone add up to the rows of a side only when every key that both sides have is there once on each; and
-    rows alone have unique keys when they are as many as their distinct keys. Partitions where that fails, as it does
-    with a NULL key, are counted again for their key faults alone.
+    The counts prove the keys unique by themselves where no row is alone: a key with x old and y new rows makes x times
+    y pairs, so there are as many pairs as rows on both sides only when every key is there once on each. Partitions where
+    a row is alone, or where the counts do not add up, are counted for their key faults as well.
     """
     buckets = Buckets(partitions, [*old, *new])
     counts = [
         {buckets.key(bucket): rows for bucket, rows in session.run(row_counts(buckets, side))} for side in (old, new)
     ]
-    diffs = {partition.key: RowDiff(0, 0) for partition in partitions}
-    faulty = set()
-    for bucket, pairs, with_old, with_new, identical, distinct_old, distinct_new in session.run(
+    nothing = Fingerprint(0, EMPTY_DIGEST, method)
+    diffs = {partition.key: RowDiff(0, 0, old_fingerprint=nothing, new_fingerprint=nothing) for partition in partitions}
+    doubtful = set()
+    for bucket, pairs, with_old, with_new, identical, old_digest, new_digest in session.run(
         differences(buckets, target, old, new)
     ):
         key = buckets.key(bucket)
         before, after = (side.get(key, 0) for side in counts)
         removed, added = pairs - with_new, pairs - with_old
-        diffs[key] = RowDiff(before, after, identical, pairs - removed - added - identical, added, removed)
-        if (before, after, removed, added) != (with_old, with_new, distinct_old, distinct_new):
-            faulty.add(key)
-    if faulty:
-        faults = [
-            {buckets.key(bucket): (absent, repeated) for bucket, absent, repeated in session.run(statement)}
-            for statement in (key_faults(buckets, side, target.key) for side in (old, new))
-        ]
-        for key in faulty:
+        diffs[key] = RowDiff(
+            before,
+            after,
+            identical,
+            pairs - removed - added - identical,
+            added,
+            removed,
+            old_fingerprint=Fingerprint(before, old_digest or EMPTY_DIGEST, method),
+            new_fingerprint=Fingerprint(after, new_digest or EMPTY_DIGEST, method),
+        )
+        if (before, after) != (pairs, pairs):
+            doubtful.add(key)
+    if doubtful:
+        faults = [_faults(session, target, side, partitions, doubtful) for side in (old, new)]
+        for key in doubtful:
             (old_absent, old_repeated), (new_absent, new_repeated) = (side.get(key, (0, 0)) for side in faults)
-            diffs[key] = RowDiff(
-                old=diffs[key].old,
-                new=diffs[key].new,
-                old_null_keys=old_absent,
-                new_null_keys=new_absent,
-                old_duplicate_keys=old_repeated,
-                new_duplicate_keys=new_repeated,
-            )
+            if old_absent or old_repeated or new_absent or new_repeated:
+                diffs[key] = RowDiff(
+                    old=diffs[key].old,
+                    new=diffs[key].new,
+                    old_null_keys=old_absent,
+                    new_null_keys=new_absent,
+                    old_duplicate_keys=old_repeated,
+                    new_duplicate_keys=new_repeated,
+                )
     return diffs
+
+
+def _faults(
+    session: Session, target: Target, pieces: Sequence[Piece], partitions: Sequence[Partition], keys: set[str]
+) -> dict[str, tuple[int, int]]:
+    """Rows that lack a key and rows too many for theirs, of each of these partitions that has a row."""
+    chosen = [replace(piece, partitions=own) for piece in pieces if (own := _chosen(piece.partitions, keys))]
+    if not chosen:
+        return {}
+    buckets = Buckets(_chosen(partitions, keys), chosen)
+    return {
+        buckets.key(bucket): (absent, repeated)
+        for bucket, absent, repeated in session.run(key_faults(buckets, chosen, target.key))
+    }
+
+
+def _chosen(partitions: Sequence[Partition], keys: set[str]) -> tuple[Partition, ...]:
+    return tuple(partition for partition in partitions if partition.key in keys)

@@ -39,10 +39,12 @@ class Door:
         config: Mapping[str, Setting],
         lock_timeout: timedelta,
         statement_timeout: timedelta | None,
+        threads: int,
     ) -> None:
         self.path = path
         self._config = dict(config)
-        self._spill: dict[str, Setting] = {"temp_directory": str(staging_dir / "spill")}
+        # Never for the warehouse itself: DuckDB refuses a second connection in a process whose settings differ.
+        self._own: dict[str, Setting] = {"temp_directory": str(staging_dir / "spill"), "threads": threads}
         self._lock_timeout = lock_timeout
         self._statement_timeout = statement_timeout
         self._gate = Gate(path, staging_dir, pause=self._pause)
@@ -60,7 +62,7 @@ class Door:
         try:
             session = self._idle.pop()
         except IndexError:
-            session = self._opened(duckdb.connect(":memory:", config=self._spill | self._config))
+            session = self._opened(duckdb.connect(":memory:", config=self._own | self._config))
         try:
             yield session
             session.detach()

@@ -16,10 +16,6 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
 WRITABLE = "READ_WRITE"
-IN_SMALL_COMMITS = "READ_WRITE, ROW_GROUP_SIZE 16384"
-"""Options of a file that grows by one partition a commit. A full row group is written to the file itself, compressed,
-before the commit; only what is left over goes through the write-ahead log. DuckDB's own 122,880 rows to a group would
-send whole days through it."""
 
 # A host's zone must not decide what a cast of TIMESTAMPTZ yields.
 _ZONE = "SET SESSION TimeZone = 'UTC'; SET enable_progress_bar = false"

@@ -47,9 +47,9 @@ class Buckets:
     """Gives each row the value or number of its partition.
 
     Where each partition is one value of the column (a day on DATE or ``yyyymmdd``, a month on ``yyyymm``, a value of a
-    list), that is the column itself, which groups fastest, and next to it the date of a UTC timestamp; other windows are
-    looked up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it makes a
-    date of them.
+    list), that is the column itself, which groups fastest. UTC days of a timestamp are its date. Other windows are looked
+    up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it makes a date of
+    them.
     """
 
     def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
@@ -171,28 +171,20 @@ def row_counts(buckets: Buckets, pieces: Sequence[Piece]) -> str:
 
 
 def differences(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:
-    """``b, pairs, with old, with new, identical, distinct old alone, distinct new alone`` of every partition with a row.
+    """``b, pairs, with old, with new, identical, old digest, new digest`` of every partition that has a row.
 
     A *pair* is a row of the full join: old and new row of one key, or a row alone. Rows are joined by bucket and key
-    with ``=``, so a row with a NULL in its key is alone, and it is not among the distinct keys.
+    with ``=``, so a row with a NULL in its key is alone. The digests are those of the rows where each is in one pair.
     """
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     sides = [buckets.select_all(pieces, [*picks, f"{row_hash(target.column_names)} AS h"]) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     return (
-        f"SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
-        f"{_distinct_alone('o', 'n', keys)}, {_distinct_alone('n', 'o', keys)} "
+        "SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
+        "CAST(sum(o.h) AS VARCHAR), CAST(sum(n.h) AS VARCHAR) "
         f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY ALL"
     )
-
-
-def _distinct_alone(side: str, other: str, keys: Sequence[str]) -> str:
-    # CASE makes all other rows NULL, which costs far less than FILTER on the distinct aggregate.
-    names = [f"{side}.{key}" for key in keys]
-    value = names[0] if len(names) == 1 else f"row({', '.join(names)})"
-    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    return f"count(DISTINCT CASE WHEN {other}.h IS NULL AND {present} THEN {value} END)"
 
 
 def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:

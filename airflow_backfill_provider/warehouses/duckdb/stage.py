@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
-from airflow_backfill_provider.warehouses.base import Column, Fingerprint, StagedPartition, Target
+from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Piece, row_hash
+from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Buckets, Piece, row_hash
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.windows import Partition, describe, merge
 
 ROWS = "main.staged_rows"
 """The table of a stage or backup file that holds its rows."""
 COVERS = "main.covered_partitions"
 """The table of a backup file that holds the keys it covers, those without rows too."""
 
-_SHORT_SECONDS, _LONG_SECONDS = 0.15, 1.0
+_NUMBER = quote("safe_backfill_statement")
+"""The column of a stage that tells which statement wrote a row, so that each is held to its own partitions."""
 
 
 def columns_sql(columns: Sequence[Column]) -> str:
@@ -37,97 +39,99 @@ class DuckDBStage:
         self._rows = f"{database}.{ROWS}"
         self._target = target
         self._method = method
-        self._tried: set[str] = set()
-        self._kept: set[str] = set()
-        self._threads: int | None = None
+        self._tried: set[Partition] = set()
+        self._kept: set[Partition] = set()
+        self._numbers = count(1)
 
     def create(self) -> None:
         """Make the table that :meth:`write` fills."""
-        self._session.run(f"CREATE TABLE {self._rows} ({columns_sql(self._target.columns)})")
+        self._session.run(f"CREATE TABLE {self._rows} ({columns_sql(self._target.columns)}, {_NUMBER} INTEGER)")
+        # A full row group goes to the file itself at once, and not through the write-ahead log.
+        self._session.run("SET write_buffer_row_group_count = 1")
 
     @property
     def is_empty(self) -> bool:
         """Whether no partition was kept."""
         return not self._kept
 
-    def write(self, partition: Partition, select: str) -> StagedPartition:
-        """Run ``select`` and keep its rows as the partition's; see :class:`StageWriter`.
-
-        Writing a partition again replaces what this attempt wrote for it.
-        """
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        """Run the SELECTs and keep their rows; see :class:`StageWriter`."""
         session = self._session
-        with translated(f"Staging {partition.key}"):
-            if (text := session.one_select(select)) is None:
-                raise WarehouseError(f"Staging {partition.key} needs one SELECT statement and nothing else.")
-            started = time.monotonic()
+        partitions = tuple(partition for recompute in recomputes for partition in recompute.partitions)
+        with translated(f"Staging {describe(partitions)}"):
+            statements = [(next(self._numbers), recompute, self._text(recompute)) for recompute in recomputes]
             with self._door.reading(session), session.transaction():
                 # Also after an error: it may have come when the rows were committed already.
-                if partition.key in self._tried:
-                    session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(partition).predicate}")
-                self._tried.add(partition.key)
-                fingerprint = self._insert(partition, text)
-            self._fit_threads(time.monotonic() - started)
-        self._kept.add(partition.key)
-        return StagedPartition(partition, self.location, fingerprint)
+                if again := self._tried.intersection(partitions):
+                    session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(sorted(again)).predicate}")
+                self._tried.update(partitions)
+                landed = {number: self._land(number, text) for number, _, text in statements}
+                marks = self._fingerprints(partitions)
+                for number, recompute, text in statements:
+                    inside = sum(marks[partition, number].rows for partition in recompute.partitions)
+                    if inside != landed[number]:
+                        raise self._overrun(recompute, text)
+        self._kept.update(partitions)
+        return tuple(
+            StagedPartition(partition, self.location, marks[partition, number])
+            for number, recompute, _ in statements
+            for partition in recompute.partitions
+        )
 
     def close(self) -> None:
         """Leave the session as it was."""
-        if self._threads is not None:
-            self._session.run(f"SET threads = {self._threads}")
-            self._session.run("RESET write_buffer_row_group_count")
-            self._threads = None
+        self._session.run("RESET write_buffer_row_group_count")
 
-    def _fit_threads(self, seconds: float) -> None:
-        """Run short partitions on one thread: more would not make them faster, and cost a quarter.
+    def _text(self, recompute: Recompute) -> str:
+        if (text := self._session.one_select(recompute.select)) is None:
+            raise WarehouseError(
+                f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
+            )
+        return text
 
-        A lone row group is then written without waiting for four more.
-        """
-        if seconds < _SHORT_SECONDS and self._threads is None:
-            ((self._threads,),) = self._session.run("SELECT current_setting('threads')")
-            self._session.run("SET threads = 1")
-            self._session.run("SET write_buffer_row_group_count = 1")
-        elif seconds > _LONG_SECONDS:
-            self.close()
-
-    def _insert(self, partition: Partition, select: str) -> Fingerprint:
-        inserted = self._land(select)
-        inside = self._piece(partition).predicate
-        ((rows, digest),) = self._session.run(
-            f"SELECT count(*), CAST(sum({row_hash(self._target.column_names)}) AS VARCHAR) "
-            f"FROM {self._rows} AS r WHERE {inside}"
-        )
-        if rows != inserted:
-            raise self._overrun(partition, select)
-        return Fingerprint(rows, digest or EMPTY_DIGEST, self._method)
-
-    def _land(self, select: str) -> int:
+    def _land(self, number: int, select: str) -> int:
         # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL.
         named = ", ".join(f"s.{quote(name)} AS {quote(name)}" for name in self._target.column_names)
-        ((inserted,),) = self._session.run(
-            f"INSERT INTO {self._rows} BY NAME SELECT * REPLACE ({named}) FROM (\n{select}\n) AS s"
+        ((landed,),) = self._session.run(
+            f"INSERT INTO {self._rows} BY NAME SELECT * REPLACE ({named}), {number} AS {_NUMBER} FROM (\n{select}\n) AS s"
         )
-        return int(inserted)
+        return int(landed)
 
-    def _overrun(self, partition: Partition, select: str) -> PartitionOverrun:
+    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[tuple[Partition, int], Fingerprint]:
+        """What each statement wrote for each partition; the number of a statement that wrote nothing has no rows."""
+        piece = self._piece(partitions)
+        buckets = Buckets(partitions, [piece])
+        rows = buckets.select(piece, [f"{row_hash(self._target.column_names)} AS h", f"r.{_NUMBER} AS n"])
+        by_key = {partition.key: partition for partition in partitions}
+        found = {
+            (by_key[buckets.key(bucket)], number): Fingerprint(rows, digest, self._method)
+            for bucket, number, rows, digest in self._session.run(
+                f"SELECT b, n, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b, n"
+            )
+        }
+        return defaultdict(lambda: Fingerprint(0, EMPTY_DIGEST, self._method), found)
+
+    def _overrun(self, recompute: Recompute, select: str) -> PartitionOverrun:
         """Which rows they are: alone in the table, within the transaction that is about to be rolled back."""
         self._session.run(f"DELETE FROM {self._rows}")
-        rows = self._land(select)
+        rows = self._land(0, select)
         column = f"r.{quote(self._target.partition_by)}"
-        stray = f"{column} IS NOT NULL AND NOT {self._piece(partition).predicate}"
+        stray = f"{column} IS NOT NULL AND NOT {self._piece(recompute.partitions).predicate}"
         ((absent, strays, low, high),) = self._session.run(
             f"SELECT count(*) FILTER (WHERE {column} IS NULL), count(*) FILTER (WHERE {stray}), "
             f"CAST(min({column}) FILTER (WHERE {stray}) AS VARCHAR), CAST(max({column}) FILTER (WHERE {stray}) AS VARCHAR) "
             f"FROM {self._rows} AS r"
         )
         span = f", from {low} to {high}" if strays else ""
+        spans = ", ".join(map(str, merge(recompute.partitions)))
         return PartitionOverrun(
-            f"{partition.key} cannot be staged: {strays} of its {rows} rows lie outside {partition.span}{span}, and "
-            f"{absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
-            f"{partition.span.template_names} on that column."
+            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {rows} rows lie outside {spans}{span}, "
+            f"and {absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
+            f"{recompute.partitions[0].span.template_names} on that column."
         )
 
-    def _piece(self, partition: Partition) -> Piece:
-        return Piece.of(self._target, self._rows, (partition,))
+    def _piece(self, partitions: Sequence[Partition]) -> Piece:
+        return Piece.of(self._target, self._rows, partitions)
 
 
 def copy_published(session: Session, database: str, target: Target, published: Piece) -> None:

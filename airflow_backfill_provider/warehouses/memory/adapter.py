@@ -37,6 +37,7 @@ from airflow_backfill_provider.warehouses.base import (
     Publication,
     Published,
     Receipt,
+    Recompute,
     RowDiff,
     Rows,
     Source,
@@ -56,7 +57,7 @@ from airflow_backfill_provider.warehouses.memory.rows import (
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import lossless, parse_type
-from airflow_backfill_provider.windows import Partition, merge
+from airflow_backfill_provider.windows import Partition, describe, merge
 
 _EXAMPLES = 5
 _KINDS = {
@@ -367,9 +368,20 @@ class MemoryStage:
         self._warehouse = warehouse
         self._target = target
 
-    def write(self, partition: Partition, select: str) -> StagedPartition:
-        query = Select.bind(select, self._warehouse._tables)
-        wanted = [column for column in self._target.columns if not column.generated]
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        tables = [
+            (partition, table) for recompute in recomputes for partition, table in self._tables(recompute).items()
+        ]
+        for partition, table in tables:
+            self._warehouse._keep(self.location, partition.key, table)
+        return tuple(
+            StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
+            for partition, table in tables
+        )
+
+    def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
+        query = Select.bind(recompute.select, self._warehouse._tables)
+        wanted = tuple(column for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]
         names = [column.name.lower() for column in wanted]
         if sorted(found) != sorted(names):
@@ -380,23 +392,25 @@ class MemoryStage:
                 f"missing: {', '.join(missing) or 'none'}; not in the table: {', '.join(surplus) or 'none'}."
             )
         order = [found.index(name) for name in names]
+        what = describe(recompute.partitions)
         try:
             rows = tuple(land_row(wanted, [row[index] for index in order]) for row in query.run())
         except ValueError as error:
-            raise WarehouseError(f"{partition.key} cannot be staged: {error}.") from error
-        table = Table(tuple(wanted), rows)
-        values: list[Any] = [value for (value,) in in_order(table, (self._target.partition_by,))]
-        absent = values.count(None)
-        holds = self._target.clock.holds(partition.span)
-        strays = [value for value in values if value is not None and not holds(value)]
-        if absent or strays:
+            raise WarehouseError(f"{what} cannot be staged: {error}.") from error
+        table, target = Table(wanted, rows), self._target
+        tables = cut(table, target.partition_by, target.clock, recompute.partitions)
+        if sum(len(inside.rows) for inside in tables.values()) != len(rows):
+            values: list[Any] = [value for (value,) in in_order(table, (target.partition_by,))]
+            held_ones = _in_any(target, table, recompute.partitions)
+            strays = [value for value, held in zip(values, held_ones, strict=True) if value is not None and not held]
             span = f", from {min(strays)} to {max(strays)}" if strays else ""
             raise PartitionOverrun(
-                f"{partition.key} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
-                f"{partition.span}{span}, and {absent} have no {self._target.partition_by}. Nothing was kept."
+                f"{what} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
+                f"{', '.join(map(str, merge(recompute.partitions)))}{span}, and {values.count(None)} have no "
+                f"{target.partition_by}. Nothing was kept. Bound the SQL by "
+                f"{recompute.partitions[0].span.template_names} on that column."
             )
-        self._warehouse._keep(self.location, partition.key, table)
-        return StagedPartition(partition, self.location, fingerprint(in_order(table, self._target.column_names)))
+        return {partition: tables[partition.key] for partition in recompute.partitions}
 
 
 def _in_any(target: Target, table: Table, partitions: Sequence[Partition]) -> list[bool]:

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.base import RowDiff
 from airflow_backfill_provider.warehouses.clocks import Clock
+from airflow_backfill_provider.warehouses.memory.rows import fingerprint
 from airflow_backfill_provider.warehouses.memory.select import Row, Table
 from airflow_backfill_provider.warehouses.memory.values import Value, cast, land, parse_type
 from airflow_backfill_provider.warehouses.sql import within
@@ -94,6 +95,8 @@ def diff_rows(key: Sequence[str], names: Sequence[str], old: Sequence[Row], new:
         changed=len(shared) - identical,
         added=len(after) - len(shared),
         removed=len(before) - len(shared),
+        old_fingerprint=fingerprint(old),
+        new_fingerprint=fingerprint(new),
     )
 
 

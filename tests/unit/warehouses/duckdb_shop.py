@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import stage_writing
+from stage_writing import write_one
 
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -77,7 +79,7 @@ class Shop:
 
     def stage(self, *partitions: Partition, backfill_id: str = "b1") -> Staged:
         with self.warehouse.open_stage(self.target, backfill_id, "batch-1") as stage:
-            return Staged(tuple(stage.write(partition, corrected(partition)) for partition in partitions))
+            return Staged(tuple(write_one(stage, partition, corrected(partition)) for partition in partitions))
 
     def publication(self, rows: Staged | Backup, **changes: Any) -> Publication:
         before = changes.pop("before", None) or self.fingerprint(*RANGE)
@@ -111,7 +113,7 @@ AMOUNTS = (
 _PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
-sys.path.insert(0, {here!r})
+sys.path[:0] = {paths!r}
 from duckdb_shop import *
 folder = Path({folder!r})
 def die(*_):
@@ -120,7 +122,8 @@ def die(*_):
 
 
 def script(folder: Path, body: str) -> list[str]:
-    return [sys.executable, "-c", _PRELUDE.format(here=str(Path(__file__).parent), folder=str(folder)) + body]
+    paths = [str(Path(module).parent) for module in (__file__, stage_writing.__file__)]
+    return [sys.executable, "-c", _PRELUDE.format(paths=paths, folder=str(folder)) + body]
 
 
 def run_process(folder: Path, body: str) -> subprocess.CompletedProcess[str]:

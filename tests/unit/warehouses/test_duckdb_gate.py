@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from duckdb_shop import SHORT, Shop, day, process
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import LockTimeout, WarehouseError
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
@@ -154,7 +155,7 @@ def test_a_cancelled_statement_ends_and_the_next_one_runs(shop: Shop) -> None:
     slow = "SELECT id, day, sum(hash(a.i, b.i)) AS amount, note FROM analytics.orders, range(1000000) a(i), range(1000000) b(i) GROUP BY ALL"
     threading.Timer(1, shop.warehouse.cancel).start()
     with pytest.raises(WarehouseError, match="cancelled"), shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        stage.write(day(2), slow)
+        write_one(stage, day(2), slow)
 
     assert shop.warehouse.storage() == ()
     assert len(shop.stage(day(2)).partitions) == 1

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 from duckdb_shop import AMOUNTS, RANGE, Shop, process, run_process
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import Action, Receipt, Staged
@@ -235,7 +236,7 @@ def test_a_write_after_the_baseline_is_refused_naming_the_partition(shop: Shop, 
 @pytest.mark.parametrize(
     "tamper",
     [
-        "INSERT INTO staged_rows VALUES (999, DATE '2024-01-03', 5, 'late')",
+        "INSERT INTO staged_rows BY NAME SELECT 999 AS id, DATE '2024-01-03' AS day, 5 AS amount, 'late' AS note",
         "DELETE FROM staged_rows WHERE id = 25",
         "UPDATE staged_rows SET amount = 0 WHERE id = 25",
         "UPDATE staged_rows SET day = DATE '2024-01-04' WHERE id = 25",
@@ -320,7 +321,7 @@ def test_a_row_that_breaks_a_constraint_of_the_table_is_refused_with_nothing_wri
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
         staged = Staged(
             tuple(
-                stage.write(partition, f"SELECT 999 AS id, DATE '{partition.key}' AS day, 2 AS amount, '' AS note")
+                write_one(stage, partition, f"SELECT 999 AS id, DATE '{partition.key}' AS day, 2 AS amount, '' AS note")
                 for partition in RANGE
             )
         )
@@ -354,7 +355,7 @@ def test_a_table_with_every_kind_of_column_and_constraint_is_published_twice_and
 
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
         select = f'SELECT {names} FROM "Select"."Order" WHERE "at" = DATE '
-        staged = Staged(tuple(stage.write(partition, f"{select}'{partition.key}'") for partition in RANGE))
+        staged = Staged(tuple(write_one(stage, partition, f"{select}'{partition.key}'") for partition in RANGE))
     backup, baseline = shop.warehouse.back_up(shop.target, "b1", RANGE, label="x")
     publication = shop.publication(staged)
     shop.warehouse.replace_partitions(shop.target, publication)

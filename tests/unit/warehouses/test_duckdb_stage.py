@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from duckdb_shop import RANGE, SHORT, Shop, corrected, day, days, process, run_process
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import LockTimeout, PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import Published, Staged, StagedPartition
@@ -26,12 +29,12 @@ def test_a_killed_writer_leaves_whole_partitions(shop: Shop, tmp_path: Path) -> 
         """
 from airflow_backfill_provider.warehouses.duckdb.stage import DuckDBStage
 shop = Shop.open(folder)
-insert = DuckDBStage._insert
+mark = DuckDBStage._fingerprints
 with shop.warehouse.open_stage(shop.target, "b1", "killed") as stage:
     for partition in days(2, 3):
-        print(stage.write(partition, corrected(partition)).fingerprint.digest, flush=True)
-    DuckDBStage._insert = lambda *given: (insert(*given), die())
-    stage.write(day(4), corrected(day(4)))
+        print(write_one(stage, partition, corrected(partition)).fingerprint.digest, flush=True)
+    DuckDBStage._fingerprints = lambda *given: (mark(*given), die())
+    write_one(stage, day(4), corrected(day(4)))
 """,
     )
     assert killed.returncode == -signal.SIGKILL
@@ -48,11 +51,11 @@ with shop.warehouse.open_stage(shop.target, "b1", "killed") as stage:
 
 def test_rows_outside_the_partition_are_refused_with_their_count_and_span(shop: Shop) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        kept = stage.write(day(2), corrected(day(2)))
+        kept = write_one(stage, day(2), corrected(day(2)))
         with pytest.raises(
             PartitionOverrun, match=r"91 of its 102 rows.* 2024-01-01 to 2024-01-10, and 1 have no day"
         ) as refused:
-            stage.write(day(3), "SELECT * FROM analytics.orders UNION ALL SELECT -2, DATE '2024-01-01', 0, ''")
+            write_one(stage, day(3), "SELECT * FROM analytics.orders UNION ALL SELECT -2, DATE '2024-01-01', 0, ''")
         assert "2024-01-03" in str(refused.value)
 
     found = shop.warehouse.fingerprint(
@@ -63,9 +66,9 @@ def test_rows_outside_the_partition_are_refused_with_their_count_and_span(shop: 
 
 def test_rows_that_belong_to_a_partition_staged_before_are_an_overrun_too(shop: Shop) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        stage.write(day(2), corrected(day(2)))
+        write_one(stage, day(2), corrected(day(2)))
         with pytest.raises(PartitionOverrun, match="10 of its 10 rows"):
-            stage.write(day(3), corrected(day(2)))
+            write_one(stage, day(3), corrected(day(2)))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_rows_that_belong_to_a_partition_staged_before_are_an_overrun_too(shop: 
 )
 def test_what_does_not_fit_is_refused_and_leaves_no_file(shop: Shop, select: str, named: str) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage, pytest.raises(WarehouseError, match=named):
-        stage.write(day(2), select)
+        write_one(stage, day(2), select)
 
     assert shop.warehouse.storage() == ()
     assert shop.rows("SELECT count(*) FROM analytics.orders") == [(101,)]
@@ -91,8 +94,8 @@ def test_what_does_not_fit_is_refused_and_leaves_no_file(shop: Shop, select: str
 
 def test_writing_a_partition_again_replaces_what_the_attempt_wrote(shop: Shop) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        stage.write(day(2), corrected(day(2)))
-        again = stage.write(day(2), corrected(day(2)) + " LIMIT 3")
+        write_one(stage, day(2), corrected(day(2)))
+        again = write_one(stage, day(2), corrected(day(2)) + " LIMIT 3")
 
     assert again.fingerprint.rows == 3
     assert shop.warehouse.fingerprint(shop.target, Staged((again,)), days(2)) == {day(2).key: again.fingerprint}
@@ -100,12 +103,12 @@ def test_writing_a_partition_again_replaces_what_the_attempt_wrote(shop: Shop) -
 
 def test_the_warehouse_is_free_between_partitions(shop: Shop, tmp_path: Path) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        stage.write(day(2), corrected(day(2)))
+        write_one(stage, day(2), corrected(day(2)))
         wrote = run_process(
             tmp_path,
             "duckdb.connect(str(folder / 'shop.duckdb')).execute(\"INSERT INTO analytics.orders VALUES (500, '2024-01-03', 0, '')\")",
         )
-        staged = stage.write(day(3), corrected(day(3)))
+        staged = write_one(stage, day(3), corrected(day(3)))
 
     assert wrote.returncode == 0
     assert staged.fingerprint.rows == 11
@@ -113,7 +116,7 @@ def test_the_warehouse_is_free_between_partitions(shop: Shop, tmp_path: Path) ->
 
 def test_names_with_the_file_s_own_database_mean_the_warehouse(shop: Shop) -> None:
     with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-        staged = stage.write(day(2), corrected(day(2)).replace("analytics.orders", "shop.analytics.orders"))
+        staged = write_one(stage, day(2), corrected(day(2)).replace("analytics.orders", "shop.analytics.orders"))
 
     assert staged.fingerprint.rows == 10
 
@@ -249,7 +252,7 @@ def test_the_host_s_zone_does_not_change_what_is_staged(tmp_path: Path, monkeypa
     body = f"""
 shop = Shop.open(folder)
 with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
-    print(stage.write(day(2), {select!r}).fingerprint.digest)
+    print(write_one(stage, day(2), {select!r}).fingerprint.digest)
 """
     digests = set()
     for zone in ("UTC", "America/Chicago", "Asia/Kolkata"):
@@ -265,18 +268,29 @@ def test_a_statement_that_runs_too_long_is_ended_and_says_so(shop: Shop) -> None
     slow = "SELECT id, day, sum(hash(a.i, b.i)) AS amount, note FROM analytics.orders, range(1000000) a(i), range(1000000) b(i) GROUP BY ALL"
     with warehouse.open_stage(shop.target, "b1", "x") as stage:
         with pytest.raises(WarehouseError, match="statement_timeout"):
-            stage.write(day(2), slow)
-        assert stage.write(day(2), corrected(day(2))).fingerprint.rows == 10
+            write_one(stage, day(2), slow)
+        assert write_one(stage, day(2), corrected(day(2))).fingerprint.rows == 10
 
 
-def test_short_partitions_take_one_thread_and_leave_the_session_as_it_was(shop: Shop) -> None:
-    warehouse = DuckDBWarehouse(shop.path, config={"threads": 3})
-    threads = "SELECT current_setting('threads')"
-    with warehouse.open_stage(shop.target, "b1", "x") as stage:
-        stage.write(day(2), corrected(day(2)))
-        assert stage._session.run(threads) == [(1,)]
-        stage._fit_threads(seconds=5)
-        assert stage._session.run(threads) == [(3,)]
-        stage.write(day(3), corrected(day(3)))
+def test_tasks_that_share_a_host_share_its_cores_and_the_users_setting_comes_first(shop: Shop) -> None:
+    def threads(**settings: Any) -> int:
+        with DuckDBWarehouse(shop.path, **settings).open_stage(shop.target, "b1", "x") as stage:
+            write_one(stage, day(2), corrected(day(2)))
+            ((number,),) = stage._session.run("SELECT current_setting('threads')")
+            return int(number)
 
-    assert stage._session.run(threads) == [(3,)]
+    cores = len(os.sched_getaffinity(0))
+    assert threads() == cores
+    assert threads(sharers=cores) == threads(sharers=1000) == 1
+    assert threads(sharers=cores, config={"threads": 3}) == 3
+
+
+def test_a_stage_leaves_the_session_as_it_was(shop: Shop) -> None:
+    groups = "SELECT current_setting('write_buffer_row_group_count')"
+    with shop.warehouse._door.session() as session:
+        before = session.run(groups)
+    with shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
+        write_one(stage, day(2), corrected(day(2)))
+        assert stage._session.run(groups) == [(1,)]
+
+    assert stage._session.run(groups) == before

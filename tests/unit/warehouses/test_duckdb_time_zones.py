@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from stage_writing import write_one
 
 from airflow_backfill_provider.warehouses.base import Action, Publication, Published, Staged
 from airflow_backfill_provider.warehouses.clocks import Reading
@@ -63,7 +64,7 @@ def test_deleted_rows_are_staged_rows_are_rows_inside(
     )
     around = warehouse.fingerprint(target, Published(), neighbours)
     with warehouse.open_stage(target, "b1", day.label) as writer:
-        staged = writer.write(day, "SELECT id, p, v + 1 AS v FROM analytics.t WHERE id IN (1, 2)")
+        staged = write_one(writer, day, "SELECT id, p, v + 1 AS v FROM analytics.t WHERE id IN (1, 2)")
     before = warehouse.fingerprint(target, Published(), [day])
 
     receipt = warehouse.replace_partitions(
@@ -90,8 +91,10 @@ def test_a_transform_runs_in_utc_whatever_the_settings_say(tmp_path: Path, host_
     target = warehouse.describe("t", "d", ["id"])
     day = parse_key("2024-03-10", Grain.DAY)
     with warehouse.open_stage(target, "b1", day.label) as writer:
-        staged = writer.write(
-            day, "SELECT 1 AS id, p, CAST(p AS DATE) AS d FROM (SELECT TIMESTAMPTZ '2024-03-10 23:00:00+00' AS p)"
+        staged = write_one(
+            writer,
+            day,
+            "SELECT 1 AS id, p, CAST(p AS DATE) AS d FROM (SELECT TIMESTAMPTZ '2024-03-10 23:00:00+00' AS p)",
         )
     assert staged.fingerprint.rows == 1
     warehouse.close()

@@ -7,6 +7,7 @@ from datetime import date
 from decimal import Decimal
 
 import pytest
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import TargetMoved, WarehouseError
 from airflow_backfill_provider.warehouses.base import (
@@ -63,13 +64,13 @@ def test_a_null_where_none_is_allowed_is_not_staged(warehouse: MemoryWarehouse) 
     target = warehouse.describe("mart.orders", "d", ["id"])
 
     with warehouse.open_stage(target, "b1", "x") as writer, pytest.raises(WarehouseError, match="'id' takes no NULL"):
-        writer.write(DAY, "SELECT NULL AS id, DATE '2024-01-02' AS d, 1 AS amount")
+        write_one(writer, DAY, "SELECT NULL AS id, DATE '2024-01-02' AS d, 1 AS amount")
 
 
 def test_a_stage_can_be_read_by_the_statement_of_a_report(warehouse: MemoryWarehouse) -> None:
     target = warehouse.describe("mart.orders", "d", ["id"])
     with warehouse.open_stage(target, "b1", "x") as writer:
-        staged = writer.write(DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d, 1 AS amount")
+        staged = write_one(writer, DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d, 1 AS amount")
 
     assert warehouse.query(f'SELECT id FROM "{staged.location}/{DAY.key}"') == [(1,)]
 
@@ -82,7 +83,7 @@ def test_readers_see_the_old_rows_or_the_new_rows_and_never_a_mixture(warehouse:
             f"SELECT {key} AS id, DATE '2024-01-02' AS d, {number} AS amount" for key in range(20 + 10 * number)
         )
         with warehouse.open_stage(target, "b1", "x") as writer:
-            stages.append(writer.write(DAY, select))
+            stages.append(write_one(writer, DAY, select))
     seen: set[tuple[int, frozenset[object]]] = set()
     done = threading.Event()
 
@@ -129,7 +130,7 @@ def test_a_range_cannot_move_between_its_check_and_its_replacement() -> None:
     warehouse = _Unhurried({"mart.orders": {"id": "BIGINT", "d": "DATE"}})
     target = warehouse.describe("mart.orders", "d", ["id"])
     with warehouse.open_stage(target, "b1", "x") as writer:
-        staged = writer.write(DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d")
+        staged = write_one(writer, DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d")
     before = warehouse.fingerprint(target, Published(), [DAY])
     publication = Publication(
         "b1", Action.PUBLISH, "p1", (DAY,), Staged((staged,)), before, {DAY.key: staged.fingerprint}
@@ -158,7 +159,7 @@ def test_a_row_inserted_while_a_range_is_replaced_is_not_lost() -> None:
     warehouse = _Unhurried({"mart.orders": {"id": "BIGINT", "d": "DATE"}})
     target = warehouse.describe("mart.orders", "d", ["id"])
     with warehouse.open_stage(target, "b1", "x") as writer:
-        staged = writer.write(DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d")
+        staged = write_one(writer, DAY, "SELECT 1 AS id, DATE '2024-01-02' AS d")
     before = warehouse.fingerprint(target, Published(), [DAY])
     publication = Publication(
         "b1", Action.PUBLISH, "p1", (DAY,), Staged((staged,)), before, {DAY.key: staged.fingerprint}
