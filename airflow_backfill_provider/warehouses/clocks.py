@@ -159,6 +159,8 @@ class Clock:
         return f"a {self.kind}{written} in {self.zone}"
 
 
+UTC_DATE = Clock(ColumnKind.DATE)
+"""A DATE that means days of UTC."""
 UTC_TIMESTAMP = Clock(ColumnKind.TIMESTAMP)
 """A TIMESTAMP without a zone that means UTC."""
 

@@ -72,6 +72,10 @@ CASES = {
         "timestamp", Grain.DAY, "2024-03-10", ["2024-03-10 10:30:00", "2024-03-11 09:29:59"],
         ["2024-03-10 10:29:59", "2024-03-11 09:30:00"], timezone=NEW_YORK, column_timezone=KOLKATA,
     ),
+    "UTC day on timestamp of another zone": column(
+        "timestamp", Grain.DAY, "2024-03-10", ["2024-03-10 05:30:00", "2024-03-11 05:29:59"],
+        ["2024-03-10 05:29:59", "2024-03-11 05:30:00"], column_timezone=KOLKATA,
+    ),
     "local day on timestamptz": column(
         "zoned", Grain.DAY, "2024-03-10", ["2024-03-10 05:00:00+00", "2024-03-10 22:59:59.999999-05"],
         ["2024-03-10 04:59:59.999999+00", "2024-03-11 04:00:00+00"], timezone=NEW_YORK,

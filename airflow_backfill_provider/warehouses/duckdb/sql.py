@@ -10,7 +10,7 @@ from typing import Any
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.warehouses.base import Target
-from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP, Clock, Shown
+from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -54,23 +54,19 @@ class Buckets:
 
     def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
         self._partitions = tuple(sorted(partitions))
-        (self._clock,) = {piece.clock for piece in pieces}
-        self._keys: dict[Shown, str] = {}
-        self._bucket: str | None = "{column}"
-        only = [self._clock.only_value(partition) for partition in self._partitions]
-        if all(value is not None for value in only):
-            self._keys = {
-                value: one.key for value, one in zip(only, self._partitions, strict=True) if value is not None
-            }
+        self._numbered = False
+        clocks = {piece.clock for piece in pieces}
+        only = [clock.only_value(partition) for clock in clocks for partition in self._partitions]
+        if len(clocks) == 1 and None not in only:
+            self._keys: dict[Any, str] = dict(zip(only, (one.key for one in self._partitions), strict=True))
         elif (
-            self._clock == UTC_TIMESTAMP
+            clocks <= {UTC_DATE, UTC_TIMESTAMP}
             and all(map(_is_utc_day, partitions))
             and not any(piece.has_nanoseconds for piece in pieces)
         ):
-            self._bucket = "CAST({column} AS DATE)"
             self._keys = {partition.window.start.date(): partition.key for partition in self._partitions}
         else:
-            self._bucket = None
+            self._numbered = True
             self._keys = {number: partition.key for number, partition in enumerate(self._partitions)}
 
     def key(self, bucket: Shown) -> str:
@@ -80,8 +76,8 @@ class Buckets:
         """
         if (key := self._keys.get(bucket)) is None:
             raise WarehouseError(
-                f"The partition column holds {bucket!r}, which lies between two values that {self._clock} writes, so it "
-                "belongs to no partition. Mend these rows, or say in column_format how the column is written."
+                f"The partition column holds {bucket!r}, which is not written as column_format says, so it belongs to no "
+                "partition. Mend these rows, or correct column_format in the spec."
             )
         return key
 
@@ -89,7 +85,7 @@ class Buckets:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
         column = f"r.{quote(piece.partition_by)}"
         source = f"{piece.table} AS r"
-        if self._bucket is None:
+        if self._numbered:
             bounds = ", ".join(
                 f"({number}, {instant(partition.window.start, piece.clock)})"
                 for number, partition in enumerate(self._partitions)
@@ -97,7 +93,8 @@ class Buckets:
             source += f" ASOF JOIN (VALUES {bounds}) AS bounds(number, low) ON {column} >= bounds.low"
             bucket = "bounds.number"
         else:
-            bucket = self._bucket.format(column=column)
+            # The days of a timestamp in UTC are the one case in which a bucket is not the value itself.
+            bucket = f"CAST({column} AS DATE)" if piece.clock == UTC_TIMESTAMP else column
         return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {source} WHERE {piece.predicate}"
 
     def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:

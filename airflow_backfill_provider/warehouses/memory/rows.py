@@ -52,8 +52,8 @@ def cut(table: Table, partition_by: str, clock: Clock, partitions: Sequence[Part
         inside = [(row, value) for row, (value,) in zip(table.rows, values, strict=True) if holds(value)]
         if strange := [value for _, value in inside if only not in (None, value)]:
             raise WarehouseError(
-                f"{partition_by} holds {strange[0]!r}, which lies between two values that {clock} writes, so it belongs "
-                "to no partition. Mend these rows, or say in column_format how the column is written."
+                f"{partition_by} holds {strange[0]!r}, which is not written as column_format says, so it belongs to no "
+                "partition. Mend these rows, or correct column_format in the spec."
             )
         tables[partition.key] = Table(table.columns, tuple(row for row, _ in inside))
     return tables
