@@ -91,17 +91,17 @@ def spec(target: dict[str, Any], sql: str, **changes: Any) -> Any:
 
 def test_two_regions_are_rebuilt_and_restored_and_nothing_else(empty_world: World) -> None:
     world = empty_world
-    fill(world, "region", "text", ["eu", "us", "eu", "asia", None])
+    fill(world, "region", "text", ["eu: west", "us", "eu: west", "asia", None])
     world.spec = spec(REGIONAL, BY_REGION)
 
-    summary = world.run(partitions=["us", "eu"])
+    summary = world.run(partitions=["us", "eu: west"])
 
     assert summary.backfill.state is BackfillState.COMPLETED
     assert amounts(world) == [2, 4, 6, 4, 5]
-    assert summary.plan.keys == ("eu", "us")
-    assert summary.plan.source_rows == {"eu": 2, "us": 1}
+    assert summary.plan.keys == ("eu: west", "us")
+    assert summary.plan.source_rows == {"eu: west": 2, "us": 1}
     assert {key: record.span for key, record in world.ledger.partitions(world.id).items()} == {
-        "eu": Value("eu"),
+        "eu: west": Value("eu: west"),
         "us": Value("us"),
     }
     world.rollback()
@@ -254,12 +254,18 @@ def test_a_relative_range_is_frozen_and_a_resume_days_later_says_what_it_would_b
     assert "3 partitions up to 2024-03-10" in again.note
 
 
-def test_an_edited_check_keeps_the_frozen_range_and_what_was_said_of_it(world: World) -> None:
+def test_an_edited_check_keeps_the_frozen_range_and_what_was_said_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError("a planned range is never resolved anew, not even as of then")
+
     world.now = datetime(2024, 3, 8, 12, tzinfo=UTC)
     first = world.scope(start_date="-3d")
     world.stage(first)
     world.now = datetime(2024, 3, 11, 12, tzinfo=UTC)
     world.spec = make_spec(checks=[{"not_null": {"column": "note"}}])
+    monkeypatch.setattr("airflow_backfill_provider.plan.resolve", forbidden)
 
     again = world.scope(start_date="-3d")
 
