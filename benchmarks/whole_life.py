@@ -66,7 +66,7 @@ def build(base: Path) -> None:
 def bare(path: Path, days: int) -> dict[str, Any]:
     """The statements that a person would type."""
     where = f"WHERE order_date >= DATE '{FIRST}' AND order_date < DATE '{FIRST + timedelta(days=days)}'"
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), _cpu_seconds()
     with duckdb.connect(str(path)) as connection:
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"CREATE TABLE analytics.orders_fixed AS {SELECT} {where}")
@@ -74,7 +74,7 @@ def bare(path: Path, days: int) -> dict[str, Any]:
         connection.execute(f"DELETE FROM analytics.orders {where}")
         connection.execute("INSERT INTO analytics.orders BY NAME SELECT * FROM analytics.orders_fixed")
         connection.execute("COMMIT")
-    return {"seconds": time.perf_counter() - started}
+    return {"seconds": time.perf_counter() - started, "cpu": _cpu_seconds() - cpu}
 
 
 def spec() -> Any:
@@ -87,7 +87,7 @@ def spec() -> Any:
         {
             "name": "orders",
             "target": {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id"]},
-            "transform": {"sql": SELECT + bounds},
+            "transform": {"sql": SELECT + bounds, "scope": os.environ["BENCH_SCOPE"]},
             "compute": {"conn_id": "bench", "max_concurrency": WORKERS},
             "source": {"table": "raw.orders", "partition_by": "order_date"},
             "checks": [
@@ -137,7 +137,7 @@ def ours(path: Path, days: int) -> dict[str, Any]:
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         list(pool.map(warm, range(WORKERS * 4)))
         warm(0)
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), _cpu_seconds()
         with work(path) as here:
             request = Request(start_date=str(FIRST), end_date=str(FIRST + timedelta(days=days - 1)))
             scoped = timed("scope", lambda: scope(here, request, Run("bench", "bench", "bench")))
@@ -148,10 +148,10 @@ def ours(path: Path, days: int) -> dict[str, Any]:
             timed("range", lambda: validate_range(here))
             result = timed("publish", lambda: publish(here))
             timed("report", lambda: conclude(here))
-        seconds = time.perf_counter() - started
+        seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
     assert result.published, result
     assert result.inserted == days * ROWS_PER_DAY, result
-    return {"seconds": seconds, "phases": phases}
+    return {"seconds": seconds, "cpu": cpu, "phases": phases}
 
 
 def warm(_: int) -> None:
@@ -179,7 +179,7 @@ def validate(batch: tuple[str, list[str]]) -> None:
         validate_batch(here, batch[1])
 
 
-def measure(what: str, base: Path, days: int, *, memory: bool = False) -> dict[str, Any]:
+def measure(what: str, base: Path, days: int, scope: str, *, memory: bool = False) -> dict[str, Any]:
     """One run in a process tree of its own, from a fresh copy of the warehouse.
 
     Memory is watched in runs of its own: counting the pages of three processes every 20 ms costs them a core.
@@ -191,7 +191,8 @@ def measure(what: str, base: Path, days: int, *, memory: bool = False) -> dict[s
     shutil.copyfile(base, path)
     os.sync()
     command = [sys.executable, __file__, "--child", what, "--path", str(path), "--days", str(days)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+    environment = os.environ | {"BENCH_SCOPE": scope}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         peak = [0, 0]
         watcher = threading.Thread(target=_watch, args=(child.pid, peak), daemon=True)
         if memory:
@@ -224,6 +225,13 @@ def _watch(pid: int, peak: list[int]) -> None:
         time.sleep(0.02)
 
 
+def _cpu_seconds() -> float:
+    """Processor time of this process and its living children; hardly moved by what else runs on the machine."""
+    root = psutil.Process()
+    times = [process.cpu_times() for process in (root, *root.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
+
+
 def _pss(process: psutil.Process) -> int:
     try:
         return int(process.memory_full_info().pss)
@@ -234,6 +242,7 @@ def _pss(process: psutil.Process) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--days", type=int, nargs="+", default=[30, 180, 365])
+    parser.add_argument("--scopes", nargs="+", default=["partition", "range"], choices=["partition", "range"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", choices=["bare", "ours"])
     parser.add_argument("--path", type=Path)
@@ -253,21 +262,30 @@ def main() -> None:
         f"{'days':>5} {'rows':>10} {'bare s':>7} {'ours s':>7} {'ratio':>6} {'min-max':>10} "
         f"{'bare MB':>8} {'ours MB':>8} {'ratio':>6} {'all MB':>7}"
     )
-    for days in arguments.days:
-        pairs = [(measure("bare", base, days), measure("ours", base, days)) for _ in range(arguments.rounds)]
-        ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
-        middle = statistics.median
-        old, new = middle(a["seconds"] for a, _ in pairs), middle(b["seconds"] for _, b in pairs)
-        watched = {what: measure(what, base, days, memory=True) for what in ("bare", "ours")}
-        mem_old, mem_new, tree = watched["bare"]["peak"], watched["ours"]["peak"], watched["ours"]["tree"]
-        print(
-            f"{days:>5} {days * ROWS_PER_DAY:>10,} {old:>7.2f} {new:>7.2f} {middle(ratios):>6.2f} "
-            f"{min(ratios):>4.2f}-{max(ratios):<5.2f} {mem_old / 1e6:>8.0f} {mem_new / 1e6:>8.0f} {mem_new / mem_old:>6.2f} "
-            f"{tree / 1e6:>7.0f}"
-        )
-        phases = pairs[0][1]["phases"]
-        mean = {name: middle(b["phases"][name] for _, b in pairs) for name in phases}
-        print("      " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in mean.items()), flush=True)
+    for scope in arguments.scopes:
+        print(f"transform.scope: {scope}")
+        for days in arguments.days:
+            report(base, days, scope, arguments.rounds)
+
+
+def report(base: Path, days: int, scope: str, rounds: int) -> None:
+    """Measure one length of range and print its lines."""
+    pairs = [(measure("bare", base, days, scope), measure("ours", base, days, scope)) for _ in range(rounds)]
+    ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
+    middle = statistics.median
+    old, new = middle(a["seconds"] for a, _ in pairs), middle(b["seconds"] for _, b in pairs)
+    watched = {what: measure(what, base, days, scope, memory=True) for what in ("bare", "ours")}
+    mem_old, mem_new, tree = watched["bare"]["peak"], watched["ours"]["peak"], watched["ours"]["tree"]
+    print(
+        f"{days:>5} {days * ROWS_PER_DAY:>10,} {old:>7.2f} {new:>7.2f} {middle(ratios):>6.2f} "
+        f"{min(ratios):>4.2f}-{max(ratios):<5.2f} {mem_old / 1e6:>8.0f} {mem_new / 1e6:>8.0f} {mem_new / mem_old:>6.2f} "
+        f"{tree / 1e6:>7.0f}"
+    )
+    phases = pairs[0][1]["phases"]
+    mean = {name: middle(b["phases"][name] for _, b in pairs) for name in phases}
+    cpu = [middle(run["cpu"] for run in runs) for runs in zip(*pairs, strict=True)]
+    print("      " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in mean.items()))
+    print(f"      processor seconds {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
                 "sql": spec.transform.sql,
                 "params": spec.transform.params,
                 "logical_date": spec.transform.logical_date,
+                "scope": spec.transform.scope,
             },
             "keys": sorted(set(keys)),
         }

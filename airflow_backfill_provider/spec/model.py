@@ -104,6 +104,18 @@ class SqlTransform(Frozen):
     params: dict[str, JsonValue] = Field(default_factory=dict)
     logical_date: Literal["start", "end"] | None = None
     """What ``ds``, ``ts`` and ``logical_date`` mean in the file: the partition's start or its end."""
+    scope: Literal["partition", "range"] = "partition"
+    """How often the file runs: once per partition, or once for all partitions of a task that lie side by side. The
+    second is faster, and allowed only while three neighbours give the same rows both ways."""
+
+    @model_validator(mode="after")
+    def _a_range_has_no_logical_date(self) -> SqlTransform:
+        if self.scope == "range" and self.logical_date is not None:
+            raise ValueError(
+                "scope: range runs the file once for many partitions, which have no logical date in common: use "
+                "data_interval_start and data_interval_end in the file, or scope: partition"
+            )
+        return self
 
     @field_validator("params")
     @classmethod

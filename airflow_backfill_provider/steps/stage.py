@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Stopped, WarehouseError
 from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
 from airflow_backfill_provider.steps.work import Work, staged_partition
-from airflow_backfill_provider.transform import prepare
 from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
 from airflow_backfill_provider.windows import Partition
 
@@ -52,10 +52,11 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
 def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) -> int:
     """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`."""
     keys = [partition.key for partition in partitions]
+    in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
     with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer:
-        batch = _Batch(work, plan, writer, attempts)
-        for group in _groups(partitions):
+        batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
+        for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)
     if batch.failures:
         raise WarehouseError(
@@ -69,20 +70,26 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
 class _Batch:
     """One batch attempt: writes groups of partitions and tells the ledger of each group that was committed."""
 
-    def __init__(self, work: Work, plan: Plan, writer: StageWriter, attempts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        work: Work,
+        plan: Plan,
+        writer: StageWriter,
+        attempts: Mapping[str, int],
+        recomputes: Callable[[Plan, Sequence[Partition]], Sequence[Recompute]],
+    ) -> None:
         self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
+        self._recomputes = recomputes
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
 
     def stage(self, group: Sequence[Partition]) -> None:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
-        work, plan = self._work, self._plan
+        work = self._work
         work.stop_or_go()
         started = time.monotonic()
         try:
-            staged = self._writer.write(
-                *(Recompute((partition,), prepare(plan.spec, partition, plan.dialect)) for partition in group)
-            )
+            staged = self._writer.write(*self._recomputes(self._plan, group))
         except (Stopped, ConnectionLost, LockTimeout):
             raise
         except BackfillError as error:

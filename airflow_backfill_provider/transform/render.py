@@ -34,7 +34,7 @@ def render(transform: SqlTransform, partition: Partition) -> str:
     """The transform's SQL for one partition, as Airflow renders it for that data interval.
 
     ``data_interval_start`` and ``data_interval_end`` are the partition's bounds in UTC, or ``partition_value`` the value of
-    a list partition; ``partition_key``, ``params`` and ``macros`` are there; ``ds``, ``ts`` and ``logical_date`` only when
+    a list partition; ``partition_key`` (but for ``scope: range``), ``params`` and ``macros`` are there; ``ds``, ``ts`` and ``logical_date`` only when
     ``transform.logical_date`` says what they mean.
 
     :raises TransformRefused: a name or value the template asks for does not exist here, or is not the same on every
@@ -65,10 +65,11 @@ def render(transform: SqlTransform, partition: Partition) -> str:
 
 def _names(transform: SqlTransform, partition: Partition) -> dict[str, Any]:
     names: dict[str, Any] = {
-        "partition_key": partition.key,
         "params": copy.deepcopy(transform.params),  # a template may change its own copy
         "macros": MACROS,
     }
+    if transform.scope == "partition":  # a run of partitions has no key in common
+        names["partition_key"] = partition.key
     if isinstance(partition.span, Value):
         return names | {"partition_value": partition.span.text}
     start, end = pendulum.instance(partition.span.start), pendulum.instance(partition.span.end)

@@ -118,6 +118,18 @@ def merge(partitions: Iterable[Partition]) -> tuple[Span, ...]:
     return tuple(merged)
 
 
+def side_by_side(partitions: Sequence[Partition]) -> tuple[tuple[Partition, ...], ...]:
+    """The partitions, in order, cut wherever one does not begin where the last one ends; values are each alone."""
+    runs: list[list[Partition]] = []
+    for partition in sorted(partitions):
+        match runs[-1][-1].span if runs else None, partition.span:
+            case (Window() as last, Window() as window) if last.end == window.start:
+                runs[-1].append(partition)
+            case _:
+                runs.append([partition])
+    return tuple(map(tuple, runs))
+
+
 def describe(partitions: Sequence[Partition]) -> str:
     """``2013-02-01 … 2013-02-12``, or the one key; for labels."""
     first, last = partitions[0].key, partitions[-1].key

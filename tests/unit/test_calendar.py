@@ -25,6 +25,7 @@ from airflow_backfill_provider.windows import (
     parse_start,
     partition_at,
     require_zone,
+    side_by_side,
     split,
     widen,
 )
@@ -361,6 +362,13 @@ def test_values_merge_to_themselves_and_never_twice() -> None:
         merge([eu, eu])
     with pytest.raises(ValueError, match="no order"):
         merge([eu, partition_at(NOW, Grain.DAY)])
+
+
+def test_only_windows_that_touch_lie_side_by_side() -> None:
+    days = split(at("2024-11-02"), at("2024-11-06"), Grain.DAY)
+    assert side_by_side([days[3], days[0], days[1]]) == (days[:2], days[3:])
+    eu, us = list_partition("eu"), list_partition("us")
+    assert side_by_side([us, eu]) == ((eu,), (us,))
 
 
 def test_a_value_has_no_window() -> None:

@@ -71,6 +71,11 @@ def test_a_list_partition_has_no_time_and_the_refusal_says_what_it_has(name: str
         render(SqlTransform(sql=f"{{{{ {name} }}}}"), list_partition("eu"))
 
 
+def test_a_run_of_partitions_has_no_key_in_common() -> None:
+    with pytest.raises(TransformRefused, match="'partition_key'"):
+        rendered("{{ partition_key }}", scope="range")
+
+
 def test_a_window_has_no_value() -> None:
     with pytest.raises(TransformRefused, match=r"'partition_value' .*does not have.*data_interval_start"):
         rendered("{{ partition_value }}")

@@ -1,0 +1,70 @@
+"""From partitions to the SELECTs that recompute them: one each, or one for all that lie side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.transform import prepare
+from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute
+from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
+
+NEIGHBOURS = 3
+"""How many partitions are recomputed both ways before ``scope: range`` is believed. Three: the one in the middle has
+a neighbour on both sides, so that a rule which looks across a partition's bounds shows."""
+PROOF_EVENT = "range_scope_proved"
+
+
+def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
+    """One SELECT per partition."""
+    return tuple(Recompute((partition,), prepare(plan.spec, partition, plan.dialect)) for partition in partitions)
+
+
+def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
+    """One SELECT for all partitions that lie side by side."""
+    return tuple(Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect)) for run in side_by_side(partitions))
+
+
+def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -> bool:
+    """Whether ``scope: range`` may be used for these partitions; False when no three of them lie side by side.
+
+    Three neighbours are recomputed alone and together, in a stage that is dropped; once per plan intent.
+
+    :raises TransformRefused: the two ways give different rows; naming the partitions. Nothing was kept.
+    """
+    neighbours = next((run[:NEIGHBOURS] for run in side_by_side(partitions) if len(run) >= NEIGHBOURS), None)
+    if neighbours is None:
+        return False
+    events = work.ledger.events(work.backfill_id)
+    if any(event.action == PROOF_EVENT and event.detail.get("intent") == plan.intent_hash for event in events):
+        return True
+    alone, jointly = (_marks(work, plan, way(plan, neighbours)) for way in (one_by_one, together))
+    differing = [key for key, mark in alone.items() if jointly[key] != mark]
+    if differing:
+        counts = ", ".join(
+            f"{key} has {alone[key].rows} rows alone and {jointly[key].rows} together" for key in differing
+        )
+        raise TransformRefused(
+            f"transform.scope: range gives other rows than partition by partition ({counts}; where the counts agree, the "
+            "values differ), so the rule looks across a partition's bounds. Nothing was kept. Use scope: partition."
+        )
+    detail: dict[str, Any] = {"intent": plan.intent_hash, "keys": [partition.key for partition in neighbours]}
+    work.ledger.record_event(work.backfill_id, PROOF_EVENT, by=work.by, detail=detail)
+    work.log.info("scope: range equals partition by partition on %s.", describe(neighbours))
+    return True
+
+
+def _marks(work: Work, plan: Plan, recomputes: Sequence[Recompute]) -> dict[str, Fingerprint]:
+    """What the SELECTs give for each partition, staged aside and thrown away."""
+    with work.warehouse.open_stage(plan.target, work.backfill_id, "proof") as writer:
+        staged = writer.write(*recomputes)
+    work.warehouse.drop(writer.location)
+    return {entry.partition.key: entry.fingerprint for entry in staged}
+
+
+def _spanning(run: Sequence[Partition]) -> Partition:
+    """The whole run as the template sees it: one data interval."""
+    return Partition(describe(run), Window(run[0].window.start, run[-1].window.end))
