@@ -284,3 +284,13 @@ def test_an_interrupted_list_backfill_goes_on_where_it_was(empty_world: World) -
     world.validate(scoped)
     world.publish()
     assert conclude(world.work()).counts[PartitionState.PUBLISHED] == 2
+
+
+def test_values_of_a_list_are_recomputed_one_by_one_even_with_scope_range(empty_world: World) -> None:
+    world = empty_world
+    fill(world, "region", "text", ["asia", "eu", "us"])
+    document = spec(REGIONAL, BY_REGION).model_dump(mode="json")
+    document["transform"]["scope"] = "range"
+    world.spec = type(world.spec).model_validate(document)
+    assert world.run(partitions=["asia", "eu", "us"]).backfill.state is BackfillState.COMPLETED
+    assert amounts(world) == [2, 4, 6]
