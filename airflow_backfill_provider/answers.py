@@ -20,7 +20,9 @@ class Answer(Frozen):
 def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
     """The five answers, in the order of the questions."""
     compute, publish = spec.compute, spec.publish
-    asked = ", ".join(request.partitions[:3]) or f"{request.start_date} to {request.end_date}"
+    asked = (
+        ", ".join(request.partitions[:3]) or f"{request.start_date} to {request.end_date or 'the last that is over'}"
+    )
     checks = [entry.kind for entry in (*spec.checks, *spec.compare)]
     validation = [f"{len(checks)} written: {', '.join(checks)}"] if checks else []
     validation += by_kind(spec)

@@ -136,21 +136,32 @@ def backfill_dags(folder: str | Path) -> dict[str, DAG]:
 _DOC = """Rebuild published partitions of `{spec.target.table}`: recompute into staging, validate old against new,
 publish the whole range in one commit.
 
-Trigger with `{{"start_date": "2013-02-01", "end_date": "2013-06-30", "reason": "…"}}` (dates are inclusive).
+Trigger with `{{"start_date": "2013-02-01", "end_date": "2013-06-30", "reason": "…"}}` (dates are inclusive; a month, `yesterday` or `-30d` will do, and without `end_date` it goes up to the last partition that is over).
 Stop: set the Variable `safe_backfill_kill_switch`, pause this DAG, or give the pool `{spec.compute.pool}` 0 slots.
 Resume: clear the failed tasks; finished partitions are reused. Undo: trigger `rollback__{spec.name}`.
 """
 
 
 def _backfill_params() -> dict[str, Param]:
-    bound = "^\\d{4}-\\d{2}-\\d{2}([T ][0-9:.]+(Z|[+-]\\d{2}:?\\d{2})?)?$"
+    dated = "[0-9]{4}(-[0-9]{2}(-[0-9]{2}([T ][0-9:.]+(Z|[+-][0-9]{2}:?[0-9]{2})?)?)?)?"
+    bound = (
+        f"^({dated}|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} \\(W[0-9]{{2}}\\)|today|yesterday|now|-[0-9]{{1,5}}(h|d|w|mo|y))$"
+    )
     optional = ["null", "string"]
     return {
         "start_date": Param(
-            None, type=optional, pattern=bound, title="Start", description="first day, such as 2013-02-01"
+            None,
+            type=optional,
+            pattern=bound,
+            title="Start",
+            description="first day (2013-02-01), datetime, today, yesterday, now, or -30d",
         ),
         "end_date": Param(
-            None, type=optional, pattern=bound, title="End", description="last day, inclusive when a date"
+            None,
+            type=optional,
+            pattern=bound,
+            title="End",
+            description="last day, exclusive when a datetime; empty: all that is over",
         ),
         "reason": Param("", type="string", maxLength=2000, title="Reason", description="kept in the audit trail"),
         "mode": Param(
@@ -167,6 +178,7 @@ def _backfill_params() -> dict[str, Param]:
             description="instead of a range",
         ),
         "exclude": Param([], type="array", items={"type": "string", "maxLength": 64}, title="Exclude"),
+        "expand": Param(False, type="boolean", title="Widen a range that cuts a partition to whole partitions"),
         "include_live": Param(False, type="boolean", title="Include the partition that is still being written"),
         "backfill_id": Param(
             None, type=optional, pattern="^[0-9a-f]{12}$", title="Go on with", description="an earlier backfill's id"

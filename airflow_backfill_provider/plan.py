@@ -15,22 +15,17 @@ from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit, fit
 from airflow_backfill_provider.errors import RequestError, SpecError
+from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
 from airflow_backfill_provider.spec.metric import ROWS
-from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
-from airflow_backfill_provider.windows import Partition, merge, parse_end, parse_key, parse_start, split
-
-
-class Skipped(Frozen):
-    """A partition of the asked range that is left out, and why."""
-
-    key: str
-    reason: str
+from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
+from airflow_backfill_provider.windows import Grain, Partition, Window
 
 
 class Plan(Frozen):
@@ -39,6 +34,11 @@ class Plan(Frozen):
     backfill_id: str
     spec: BackfillSpec
     request: Request
+    """As it was written; what it came to is ``resolved`` and ``partitions``."""
+    resolved: Window | None
+    """The range that the request meant when the plan was made; None when it lists its partitions."""
+    notes: tuple[str, ...]
+    """What was resolved otherwise than written; among the warnings too."""
     planned_at: datetime
     engine: str
     dialect: str
@@ -60,6 +60,11 @@ class Plan(Frozen):
     not_proven: tuple[str, ...]
     code_revision: str = ""
     """What the deployment says of its own code; recorded, in no hash."""
+
+    @property
+    def resolution(self) -> Resolution:
+        """What the request came to when the plan was made."""
+        return Resolution(self.partitions, self.skipped, self.resolved, self.notes)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -134,16 +139,19 @@ def build_plan(
     now: datetime,
     strict: bool = False,
     code_revision: str = "",
+    resolution: Resolution | None = None,
 ) -> Plan:
     """Resolve the range, read the facts, and freeze both; reads only.
 
     :param now: the aware instant that decides which partitions are over.
+    :param resolution: what the request came to earlier; by default it is resolved at ``now``.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
     :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
     """
-    partitions, skipped = resolve(spec, request, now)
+    resolution = resolution or resolve(spec, request, now)
+    partitions, skipped = resolution.partitions, resolution.skipped
     capabilities = warehouse.capabilities
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(
@@ -154,11 +162,12 @@ def build_plan(
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
-    described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key)
+    described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
     _require_hashable(target)
-    first_sql, warnings = "", [*_cautions(spec, skipped), *unchecked]
+    _require_cuttable(target, partitions)
+    first_sql, warnings = "", [*resolution.notes, *_cautions(spec, skipped), *unchecked]
     schema: tuple[ColumnFit, ...] = ()
     if partitions:
         first_sql = prepare(spec, partitions[0], capabilities.dialect)
@@ -177,6 +186,8 @@ def build_plan(
         backfill_id=backfill_id,
         spec=spec,
         request=request,
+        resolved=resolution.span,
+        notes=resolution.notes,
         planned_at=now,
         engine=capabilities.engine,
         dialect=capabilities.dialect,
@@ -203,40 +214,18 @@ NOT_PROVEN = (
 )
 
 
-def resolve(spec: BackfillSpec, request: Request, now: datetime) -> tuple[tuple[Partition, ...], tuple[Skipped, ...]]:
-    """The partitions the request means, and those it leaves out with the reason. Pure.
-
-    :raises RequestError: a bound, key or exclusion does not fit.
-    """
-    grain, zone = spec.target.grain, spec.target.timezone
-    if request.partitions:
-        asked = tuple(sorted({parse_key(key, grain, zone) for key in request.partitions}))
-    else:
-        start, end = str(request.start_date), str(request.end_date)
-        asked = split(parse_start(start, grain, zone), parse_end(end, grain, zone), grain, zone)
-    excluded = {parse_key(key, grain, zone).key for key in request.exclude}
-    if strangers := excluded - {partition.key for partition in asked}:
-        raise RequestError(f"exclude names {', '.join(sorted(strangers))}, which the range does not hold.")
-    kept: list[Partition] = []
-    skipped: list[Skipped] = []
-    for partition in asked:
-        if partition.key in excluded:
-            skipped.append(Skipped(key=partition.key, reason="excluded by the request"))
-        elif partition.window.end > now and not request.include_live:
-            if request.partitions:
-                raise RequestError(
-                    f"Partition {partition.key} is not over until {partition.window.end:%Y-%m-%dT%H:%M:%SZ}. "
-                    "Leave it out, or set include_live: true."
-                )
-            skipped.append(Skipped(key=partition.key, reason="not over yet; include_live: true would take it in"))
-        else:
-            kept.append(partition)
-    return tuple(kept), tuple(skipped)
+def target_reading(spec: BackfillSpec) -> Reading:
+    """How the spec says the target's partition column is to be read."""
+    target = spec.target
+    return Reading(target.timezone, target.column_timezone, target.column_format, target.grain is Grain.LIST)
 
 
-def windows_of(plan: Plan) -> list[dict[str, str]]:
-    """The plan's contiguous windows as ISO text, for reports."""
-    return [{"start": window.start.isoformat(), "end": window.end.isoformat()} for window in merge(plan.partitions)]
+def source_rows(source: SourceSpec, spec: BackfillSpec) -> Source:
+    """The rows of the source, cut like the target's by a column of its own."""
+    reading = Reading(
+        spec.target.timezone, source.column_timezone, source.column_format, spec.target.grain is Grain.LIST
+    )
+    return Source(source.table, source.partition_by, reading)
 
 
 def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
@@ -259,6 +248,15 @@ def _require_hashable(target: Target) -> None:
         )
 
 
+def _require_cuttable(target: Target, partitions: tuple[Partition, ...]) -> None:
+    try:
+        require_cuttable(target.clock, partitions)
+    except SpecError as error:
+        raise SpecError(
+            f"{target.table} cannot be cut on {target.partition_by}: {error}. Nothing was staged."
+        ) from error
+
+
 def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint]) -> None:
     """Refuse a first load that would replace rows.
 
@@ -277,6 +275,8 @@ def _source_rows(
 ) -> dict[str, int]:
     if spec.source is None or not partitions:
         return {}
-    rows = Source(spec.source.table, spec.source.partition_by)
-    measured = warehouse.measure(target, rows, partitions, [ROWS])
+    try:
+        measured = warehouse.measure(target, source_rows(spec.source, spec), partitions, [ROWS])
+    except SpecError as error:
+        raise SpecError(f"source {spec.source.table} by {spec.source.partition_by}: {error}") from error
     return {key: int(values[ROWS] or 0) for key, values in measured.items()}

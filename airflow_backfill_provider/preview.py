@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.windows import Window
+
+_SHOWN = 20
 
 
 def preview(plan: Plan) -> str:
@@ -10,15 +13,12 @@ def preview(plan: Plan) -> str:
     if not plan.partitions:
         skipped = "\n".join(f"  {skip.key}: {skip.reason}" for skip in plan.skipped)
         return f"Nothing to do for {plan.target.table}: no partition is left in the range.\n{skipped}"
-    first, last = plan.partitions[0], plan.partitions[-1]
     batches = plan.batches()
     publish = plan.spec.publish
     lines = [
         f"Plan of {plan.spec.name} for {plan.target.table} on {plan.engine}",
         f"  intent      {plan.intent_hash[:12]}   plan {plan.plan_hash[:12]}   backfill {plan.backfill_id}",
-        f"  partitions  {len(plan.partitions)} of one {plan.spec.target.grain} in {plan.spec.target.timezone}: "
-        f"{first.key} … {last.key}",
-        f"  bounds      [{first.window.start:%Y-%m-%dT%H:%M:%SZ}, {last.window.end:%Y-%m-%dT%H:%M:%SZ}) UTC, half-open",
+        *_which(plan),
         f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
         f"  rows        {plan.baseline_rows:,} published now"
@@ -44,6 +44,19 @@ def preview(plan: Plan) -> str:
     lines += [f"  - {warning}" for warning in plan.warnings] or ["  none"]
     lines.append("Not proven")
     lines += [f"  - {sentence}" for sentence in plan.not_proven]
-    lines.append(f"SQL of the first partition ({first.key})")
+    lines.append(f"SQL of the first partition ({plan.partitions[0].key})")
     lines += [f"    {line}" for line in plan.first_sql.splitlines()]
     return "\n".join(lines)
+
+
+def _which(plan: Plan) -> list[str]:
+    first, last = plan.partitions[0], plan.partitions[-1]
+    target = plan.spec.target
+    if not (isinstance(first.span, Window) and isinstance(last.span, Window)):
+        shown = ", ".join(plan.keys[:_SHOWN]) + (" …" if len(plan.keys) > _SHOWN else "")
+        return [f"  partitions  {len(plan.partitions)} values of {plan.target.partition_by}: {shown}"]
+    bounds = f"[{first.span.start:%Y-%m-%dT%H:%M:%SZ}, {last.span.end:%Y-%m-%dT%H:%M:%SZ})"
+    return [
+        f"  partitions  {len(plan.partitions)} of one {target.grain} in {target.timezone}: {first.key} … {last.key}",
+        f"  bounds      {bounds} UTC, half-open",
+    ]

@@ -50,13 +50,16 @@ def get_cli_commands() -> list[GroupCommand]:
                     func=_lazy("specs", "plan"),
                     args=(
                         _SPEC,
-                        _argument("--from-date", help="first day, such as 2013-02-01"),
-                        _argument("--to-date", help="last day, inclusive when a date"),
+                        _argument("--from-date", help="first day, such as 2013-02-01, or --from-date=-30d"),
+                        _argument("--to-date", help="last day, inclusive when a date; without it: all that is over"),
                         _argument(
                             "--partition", help="one partition key; may be repeated", action="append", default=[]
                         ),
                         _argument("--exclude", help="a key to leave out; may be repeated", action="append", default=[]),
                         _argument("--reason", help="why", default=""),
+                        _argument(
+                            "--expand", help="widen a range that cuts a partition to whole ones", action="store_true"
+                        ),
                         _argument("--include-live", help="take in the partition being written", action="store_true"),
                     ),
                 ),

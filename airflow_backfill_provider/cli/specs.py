@@ -31,6 +31,7 @@ def plan(args: Namespace) -> None:
                 "partitions": args.partition,
                 "exclude": args.exclude,
                 "reason": args.reason,
+                "expand": args.expand,
                 "include_live": args.include_live,
                 "mode": str(Mode.PLAN),
             }

@@ -12,10 +12,11 @@ from sqlalchemy import Connection, Row, func, insert, select
 from airflow_backfill_provider.errors import LedgerError
 from airflow_backfill_provider.ledger.moves import apply_move, batches, partitions_of
 from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.ledger.spans import read_span, span_columns
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.tables import PartitionRow
 from airflow_backfill_provider.ledger.trail import supersede_evidence
-from airflow_backfill_provider.windows import Partition, Window
+from airflow_backfill_provider.windows import Partition
 
 NOT_STAGED: Mapping[str, None] = dict.fromkeys(
     ("location", "rows", "digest", "method", "staged_intent", "seconds"), None
@@ -33,8 +34,7 @@ def insert_partitions(
             {
                 "backfill_id": backfill_id,
                 "key": partition.key,
-                "window_start": partition.window.start,
-                "window_end": partition.window.end,
+                **span_columns(partition.span),
                 "state": PartitionState.PENDING,
                 "attempt": 0,
                 "reason": "",
@@ -139,4 +139,5 @@ def _unknown(backfill_id: str, missing: Collection[str]) -> LedgerError:
 def _record(row: Row[Any]) -> PartitionRecord:
     values = {**row._mapping}
     del values["backfill_id"]
-    return PartitionRecord(window=Window(values.pop("window_start"), values.pop("window_end")), **values)
+    span = read_span(values.pop("window_start"), values.pop("window_end"), values.pop("value"))
+    return PartitionRecord(span=span, **values)

@@ -20,7 +20,7 @@ def open_backfill(connection: Connection, new: NewBackfill, *, at: datetime, by:
     range_locks.lock_target(connection, new.target)
     backfill_rows.insert_backfill(connection, new, at=at)
     partition_rows.insert_partitions(connection, new.backfill_id, new.partitions, at=at)
-    range_locks.claim(connection, new.backfill_id, new.target, new.tenant, new.windows, at=at)
+    range_locks.claim(connection, new.backfill_id, new.target, new.tenant, new.spans, at=at)
     detail = {
         "name": new.name,
         "target": new.target,
@@ -28,7 +28,7 @@ def open_backfill(connection: Connection, new: NewBackfill, *, at: datetime, by:
         "mode": new.mode,
         "reason": new.reason,
         "requested_by": new.requested_by,
-        "windows": [str(window) for window in range_locks.union(new.windows)],
+        "spans": [str(span) for span in range_locks.union(new.spans)],
         "partitions": len(new.partitions),
         **_hashes(new.plan),
     }
@@ -83,12 +83,12 @@ def _check(new: NewBackfill) -> None:
             f"Backfill {new.backfill_id!r} names partition {key!r} {times} times; name each partition once."
         )
     unclaimed = range_locks.first_uncovered(
-        range_locks.union(new.windows), [partition.window for partition in new.partitions]
+        range_locks.union(new.spans), [partition.span for partition in new.partitions]
     )
     if unclaimed is not None:
         raise LedgerError(
-            f"Backfill {new.backfill_id!r} has a partition {unclaimed}, which no window to claim covers; "
-            "give windows that cover every partition."
+            f"Backfill {new.backfill_id!r} has a partition {unclaimed}, which no span to claim covers; "
+            "give spans that cover every partition."
         )
 
 

@@ -1,4 +1,7 @@
-"""Claims on (target, tenant, range): no instant of a target belongs to two backfills at once."""
+"""Claims on (target, tenant, range): no instant and no value of a target belongs to two backfills at once.
+
+A window and a value of one target always collide: nothing tells which rows they share.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,33 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, and_, delete, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
+from airflow_backfill_provider.ledger.spans import read_span, span_columns
 from airflow_backfill_provider.ledger.tables import RangeLockRow, TargetRow
-from airflow_backfill_provider.windows import Window
+from airflow_backfill_provider.windows import Span, Value, Window
 
 
 def claim(
-    connection: Connection, backfill_id: str, target: str, tenant: str, windows: Sequence[Window], *, at: datetime
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
 ) -> bool:
-    """Claim the windows; False when they were all claimed by this backfill before.
+    """Claim the spans; False when they were all claimed by this backfill before.
 
     :raises RangeLocked: another backfill owns part of them. The caller's transaction must be rolled back.
     """
     lock_target(connection, target)
-    taken = find_overlap(connection, target, tenant, windows, but_not=backfill_id)
+    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
     if taken is not None:
-        owner, window = taken
+        owner, span = taken
         raise RangeLocked(
-            f"Backfill {owner!r} owns {window} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
+            f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
             f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
             "expire if it is dead and has published nothing.",
             owner,
         )
-    if holds(connection, backfill_id, windows):
+    if holds(connection, backfill_id, spans):
         return False
     connection.execute(
         insert(RangeLockRow),
@@ -40,11 +44,10 @@ def claim(
                 "backfill_id": backfill_id,
                 "target": target,
                 "tenant": tenant,
-                "window_start": window.start,
-                "window_end": window.end,
+                **span_columns(span),
                 "claimed_at": at,
             }
-            for window in union(windows)
+            for span in union(spans)
         ],
     )
     return True
@@ -58,49 +61,47 @@ def lock_target(connection: Connection, target: str) -> None:
 
 
 def find_overlap(
-    connection: Connection, target: str, tenant: str, windows: Sequence[Window], *, but_not: str = ""
-) -> tuple[str, Window] | None:
-    """The first claim of another backfill that shares an instant with the windows: its owner and its window.
+    connection: Connection, target: str, tenant: str, spans: Sequence[Span], *, but_not: str = ""
+) -> tuple[str, Span] | None:
+    """The first claim of another backfill that shares an instant or a value with the spans: its owner and its span.
 
     A claim without a tenant is a claim on every tenant.
     """
-    wanted = union(windows)
-    if not wanted:
+    if not spans:
         return None
+    windows, values = _apart(spans)
     query = (
-        select(RangeLockRow.backfill_id, RangeLockRow.window_start, RangeLockRow.window_end)
-        .where(
-            RangeLockRow.target == target,
-            RangeLockRow.backfill_id != but_not,
-            RangeLockRow.window_start < wanted[-1].end,
-            RangeLockRow.window_end > wanted[0].start,
-        )
+        select(RangeLockRow.backfill_id, RangeLockRow.window_start, RangeLockRow.window_end, RangeLockRow.value)
+        .where(RangeLockRow.target == target, RangeLockRow.backfill_id != but_not)
         .order_by(RangeLockRow.window_start, RangeLockRow.id)
     )
+    if not values:
+        around = and_(RangeLockRow.window_start < windows[-1].end, RangeLockRow.window_end > windows[0].start)
+        query = query.where(or_(RangeLockRow.value.is_not(None), around))
     if tenant:
         query = query.where(RangeLockRow.tenant.in_([tenant, ""]))
-    ends = [window.end for window in wanted]
-    for owner, start, end in connection.execute(query):
-        claimed = Window(start, end)
-        nearest = bisect_right(ends, start)
-        if nearest < len(wanted) and wanted[nearest].overlaps(claimed):
+    ends = [window.end for window in windows]
+    for owner, start, end, value in connection.execute(query):
+        claimed = read_span(start, end, value)
+        if isinstance(claimed, Value):
+            if windows or claimed in values:
+                return owner, claimed
+            continue
+        nearest = bisect_right(ends, claimed.start)
+        if values or (nearest < len(windows) and windows[nearest].overlaps(claimed)):
             return owner, claimed
     return None
 
 
-def holds(connection: Connection, backfill_id: str, windows: Sequence[Window]) -> bool:
-    """Whether every instant of the windows is claimed by this backfill; False for no windows at all."""
-    claimed = union(
-        [
-            Window(start, end)
-            for start, end in connection.execute(
-                select(RangeLockRow.window_start, RangeLockRow.window_end).where(
-                    RangeLockRow.backfill_id == backfill_id
-                )
-            )
-        ]
+def holds(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> bool:
+    """Whether every instant and value of the spans is claimed by this backfill; False for no spans at all."""
+    rows = connection.execute(
+        select(RangeLockRow.window_start, RangeLockRow.window_end, RangeLockRow.value).where(
+            RangeLockRow.backfill_id == backfill_id
+        )
     )
-    return bool(windows) and first_uncovered(claimed, windows) is None
+    claimed = union([read_span(*columns) for columns in rows])
+    return bool(spans) and first_uncovered(claimed, spans) is None
 
 
 def release(connection: Connection, backfill_id: str) -> bool:
@@ -108,22 +109,33 @@ def release(connection: Connection, backfill_id: str) -> bool:
     return connection.execute(delete(RangeLockRow).where(RangeLockRow.backfill_id == backfill_id)).rowcount > 0
 
 
-def union(windows: Sequence[Window]) -> list[Window]:
-    """The fewest windows that cover exactly the same instants, in order."""
+def union(spans: Sequence[Span]) -> list[Span]:
+    """The fewest spans that cover exactly the same instants and values, in order."""
+    windows, values = _apart(spans)
+    return [*windows, *sorted(values)]
+
+
+def first_uncovered(claimed: Sequence[Span], spans: Sequence[Span]) -> Span | None:
+    """The first span that does not lie within one of ``claimed``."""
+    windows, values = _apart(claimed)
+    ends = [window.end for window in windows]
+    for span in spans:
+        if isinstance(span, Value):
+            if span not in values:
+                return span
+            continue
+        nearest = bisect_right(ends, span.start)
+        if nearest == len(windows) or windows[nearest].start > span.start or windows[nearest].end < span.end:
+            return span
+    return None
+
+
+def _apart(spans: Sequence[Span]) -> tuple[list[Window], set[Value]]:
+    """The windows merged and in order, and the values."""
     merged: list[Window] = []
-    for window in sorted(windows):
+    for window in sorted(span for span in spans if isinstance(span, Window)):
         if merged and window.start <= merged[-1].end:
             merged[-1] = Window(merged[-1].start, max(merged[-1].end, window.end))
         else:
             merged.append(window)
-    return merged
-
-
-def first_uncovered(claimed: Sequence[Window], windows: Sequence[Window]) -> Window | None:
-    """The first window that does not lie within one of ``claimed``, which is a result of :func:`union`."""
-    ends = [window.end for window in claimed]
-    for window in windows:
-        nearest = bisect_right(ends, window.start)
-        if nearest == len(claimed) or claimed[nearest].start > window.start or claimed[nearest].end < window.end:
-            return window
-    return None
+    return merged, {span for span in spans if isinstance(span, Value)}

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.windows import Partition, Window
+from airflow_backfill_provider.windows import Partition, Span
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class NewBackfill:
     reason: str
     requested_by: str
     partitions: Sequence[Partition]
-    windows: Sequence[Window]
+    spans: Sequence[Span]
     """The range to claim; it must cover every partition."""
     plan: StoredPlan
 
@@ -76,7 +76,7 @@ class PartitionRecord:
     """
 
     key: str
-    window: Window
+    span: Span
     state: PartitionState
     attempt: int
     """How many times a batch that holds it began to stage; the number of the attempt that owns it."""

@@ -36,7 +36,7 @@ from airflow_backfill_provider.ledger.states import (
     BackfillState,
     PartitionState,
 )
-from airflow_backfill_provider.windows import Window
+from airflow_backfill_provider.windows import Span
 
 
 def utc_now() -> datetime:
@@ -311,19 +311,19 @@ class Ledger:
             backfill_rows.read(connection, backfill_id)
             return trail.read_events(connection, backfill_id)
 
-    def claim_range(self, backfill_id: str, windows: Sequence[Window], *, by: str) -> None:
-        """Claim windows of the backfill's target for it; nothing happens when it owns them already.
+    def claim_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
+        """Claim spans of the backfill's target for it; nothing happens when it owns them already.
 
         :raises RangeLocked: another backfill owns part of them; nothing is recorded.
-        :raises LedgerError: no window is given.
+        :raises LedgerError: no span is given.
         """
-        if not windows:
-            raise LedgerError(f"Backfill {backfill_id!r} claims no window; give the windows of its partitions.")
+        if not spans:
+            raise LedgerError(f"Backfill {backfill_id!r} claims no span; give the spans of its partitions.")
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
-            if range_locks.claim(connection, backfill_id, backfill.target, backfill.tenant, windows, at=at):
-                detail = {"windows": [str(window) for window in range_locks.union(windows)]}
+            if range_locks.claim(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at):
+                detail = {"spans": [str(span) for span in range_locks.union(spans)]}
                 trail.add_event(connection, backfill_id, "range.claimed", at=at, by=by, detail=detail)
 
     def release_range(self, backfill_id: str, *, by: str = "ledger") -> None:
@@ -337,16 +337,16 @@ class Ledger:
             if backfill.state not in HOLDS_LOCK and range_locks.release(connection, backfill_id):
                 trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail={})
 
-    def lock_owner(self, target: str, windows: Sequence[Window], tenant: str = "") -> str | None:
-        """The id of a backfill that owns part of the windows, or None."""
+    def lock_owner(self, target: str, spans: Sequence[Span], tenant: str = "") -> str | None:
+        """The id of a backfill that owns part of the spans, or None."""
         with self._read() as connection:
-            found = range_locks.find_overlap(connection, target, tenant, windows)
+            found = range_locks.find_overlap(connection, target, tenant, spans)
             return None if found is None else found[0]
 
-    def holds_range(self, backfill_id: str, windows: Sequence[Window]) -> bool:
-        """Whether the backfill owns every instant of the windows; False for no windows at all."""
+    def holds_range(self, backfill_id: str, spans: Sequence[Span]) -> bool:
+        """Whether the backfill owns every instant and value of the spans; False for no spans at all."""
         with self._read() as connection:
-            return range_locks.holds(connection, backfill_id, windows)
+            return range_locks.holds(connection, backfill_id, spans)
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:

@@ -133,8 +133,9 @@ class PartitionRow(Base):
 
     backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
-    window_start: Mapped[datetime]
-    window_end: Mapped[datetime]
+    window_start: Mapped[datetime | None]
+    window_end: Mapped[datetime | None]
+    value: Mapped[str | None]
     state: Mapped[PartitionState]
     attempt: Mapped[int]
     owner: Mapped[str | None]
@@ -190,7 +191,7 @@ class TargetRow(Base):
 
 
 class RangeLockRow(Base):
-    """One claimed window; there is a row exactly as long as the window is claimed."""
+    """One claimed window or value; there is a row exactly as long as it is claimed."""
 
     __tablename__ = f"{PREFIX}range_lock"
 
@@ -198,8 +199,9 @@ class RangeLockRow(Base):
     backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id))
     target: Mapped[str] = mapped_column(ForeignKey(TargetRow.target))
     tenant: Mapped[str]
-    window_start: Mapped[datetime]
-    window_end: Mapped[datetime]
+    window_start: Mapped[datetime | None]
+    window_end: Mapped[datetime | None]
+    value: Mapped[str | None]
     claimed_at: Mapped[datetime]
 
     __table_args__ = (Index(None, "target", "tenant"), Index(None, "backfill_id"))

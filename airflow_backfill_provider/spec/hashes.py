@@ -28,6 +28,8 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
                 "partition_by": target.partition_by,
                 "grain": target.grain,
                 "timezone": target.timezone,
+                "column_timezone": target.column_timezone,
+                "column_format": target.column_format,
                 "key": target.key,
             },
             "transform": {

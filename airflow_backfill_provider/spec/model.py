@@ -22,9 +22,10 @@ from pydantic import (
 )
 
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
+from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain
+from airflow_backfill_provider.windows import Grain, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
 _DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
@@ -59,6 +60,10 @@ Duration = Annotated[
 """``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
 
 
+Zone = Annotated[str, AfterValidator(require_zone)]
+"""A name of the IANA time zone database."""
+
+
 class TargetSpec(Frozen):
     """The published table and how it is cut into partitions."""
 
@@ -67,7 +72,12 @@ class TargetSpec(Frozen):
     key: Annotated[tuple[Identifier, ...], Field(min_length=1)]
     """Columns that identify one row of the whole table; include the partition column when it is part of that."""
     grain: Grain = Grain.DAY
-    timezone: Literal["UTC"] = "UTC"
+    timezone: Zone = "UTC"
+    """The zone whose hours, days, weeks, months or years the partitions are."""
+    column_timezone: Zone | None = None
+    """The zone that a timestamp without one is written in (default UTC), or whose days a date shows (``timezone``)."""
+    column_format: ColumnFormat | None = None
+    """How an integer or text column writes time."""
 
     @field_validator("key")
     @classmethod
@@ -75,6 +85,14 @@ class TargetSpec(Frozen):
         if len(set(key)) != len(key):
             raise ValueError("a column stands in the key twice")
         return key
+
+    @model_validator(mode="after")
+    def _a_list_tells_no_time(self) -> TargetSpec:
+        if self.grain is Grain.LIST:
+            for name in ("timezone", "column_timezone", "column_format"):
+                if getattr(self, name) not in (None, "UTC"):
+                    raise ValueError(f"{name} says how a column tells time, and grain list has none; leave it out")
+        return self
 
 
 class SqlTransform(Frozen):
@@ -116,6 +134,9 @@ class SourceSpec(Frozen):
 
     table: TableName
     partition_by: Identifier
+    column_timezone: Zone | None = None
+    """As ``target.column_timezone``."""
+    column_format: ColumnFormat | None = None
 
 
 class ComputeSpec(Frozen):
@@ -223,6 +244,17 @@ class BackfillSpec(Frozen):
     def _source_is_named(self) -> BackfillSpec:
         if self.source is None and any(getattr(entry, "against", None) == "source" for entry in self.compare):
             raise ValueError("a comparison against source needs source: {table, partition_by}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_list_has_no_dates(self) -> BackfillSpec:
+        if self.target.grain is Grain.LIST:
+            if self.transform.logical_date is not None:
+                raise ValueError("transform.logical_date has no meaning for grain list; the SQL has partition_value")
+            if self.source is not None and (self.source.column_format or self.source.column_timezone):
+                raise ValueError(
+                    "source.column_format and column_timezone have no meaning for grain list; leave them out"
+                )
         return self
 
     @model_validator(mode="after")

@@ -25,13 +25,16 @@ Reason = Annotated[str, Field(max_length=2_000)]
 
 
 class Request(Frozen):
-    """One request; ``start_date`` and ``end_date`` together, or ``partitions``, or the id of an earlier backfill."""
+    """One request; ``start_date`` with or without ``end_date``, or ``partitions``, or the id of an earlier backfill."""
 
     start_date: Annotated[str, Field(max_length=64)] | None = None
+    """A date (month, year), a datetime, or relative to now: ``today``, ``yesterday``, ``now``, ``-30d``."""
     end_date: Annotated[str, Field(max_length=64)] | None = None
-    """A date is inclusive, a datetime exclusive."""
+    """As ``start_date``: a datetime is exclusive, all others inclusive. Without one, the last partition that is over."""
     partitions: tuple[PartitionKey, ...] = ()
     exclude: tuple[PartitionKey, ...] = ()
+    expand: bool = False
+    """Widen a range that begins or ends inside a partition to whole partitions, instead of refusing it."""
     include_live: bool = False
     """Allow the partition that is still being written."""
     reason: Reason = ""
@@ -53,9 +56,15 @@ class Request(Frozen):
                 )
         elif dated and self.partitions:
             raise ValueError("give either start_date and end_date, or partitions")
-        elif not self.partitions and (self.start_date is None or self.end_date is None):
+        elif not self.partitions and self.start_date is None:
             raise ValueError("give start_date and end_date, or partitions")
         return self
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the range depends on the moment when it is resolved."""
+        bounds = [bound for bound in (self.start_date, self.end_date) if bound is not None]
+        return bool(bounds) and (self.end_date is None or any(not bound[:1].isdigit() for bound in bounds))
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, Any] | None) -> Request:

@@ -13,7 +13,7 @@ from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
 from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.plan import Plan, source_rows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
@@ -187,7 +187,7 @@ def _with_sql(work: Work, plan: Plan, staged: Staged, outcome: Outcome) -> Outco
 
 def _source(plan: Plan) -> Source:
     assert plan.spec.source is not None
-    return Source(plan.spec.source.table, plan.spec.source.partition_by)
+    return source_rows(plan.spec.source, plan.spec)
 
 
 def _recorded(

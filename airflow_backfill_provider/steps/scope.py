@@ -10,6 +10,7 @@ from airflow_backfill_provider.errors import IntentChanged, PublishRefused, Requ
 from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan, build_plan, require_unpublished
+from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.settle import settle
@@ -77,7 +78,7 @@ def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_
             reason=request.reason,
             requested_by=run.requested_by,
             partitions=plan.partitions,
-            windows=merge(plan.partitions),
+            spans=merge(plan.partitions),
             plan=_stored(work, plan, revision=1),
         ),
         by=work.by,
@@ -128,7 +129,20 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         _revise(work, plan, restage, "; ".join(reasons))
     elif state is not BackfillState.PLANNED:
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
-    return Scoped(plan, plan.batches(), resumed=True, note="; ".join(reasons))
+    return Scoped(plan, plan.batches(), resumed=True, note="; ".join([*reasons, *_drift(plan, work)]))
+
+
+def _drift(plan: Plan, work: Work) -> list[str]:
+    """What the same words would mean today, when that is not what was planned."""
+    if not plan.request.is_relative:
+        return []
+    today = resolve(plan.spec, plan.request, work.now()).partitions
+    if [partition.key for partition in today] == list(plan.keys):
+        return []
+    return [
+        f"the range stays as it was planned, {plan.keys[0]} … {plan.keys[-1]}; today the same words would mean "
+        f"{len(today)} partitions up to {today[-1].key if today else 'none'}"
+    ]
 
 
 def _heeded(work: Work, plan: Plan, asked: str) -> bool:
@@ -144,28 +158,21 @@ def _intent_of(work: Work, plan: Plan) -> str:
 
 def _replan(work: Work, plan: Plan) -> Plan:
     """The same partitions under the edited spec, with every fact read again where it may differ."""
-    keys = plan.keys
     was, wanted = plan.spec.target, work.spec.target
-    if (was.table, was.partition_by, was.grain, was.timezone) != (
-        wanted.table,
-        wanted.partition_by,
-        wanted.grain,
-        wanted.timezone,
-    ):
+    if was.model_copy(update={"key": ()}) != wanted.model_copy(update={"key": ()}):
         raise IntentChanged(
             f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "
             f"by {wanted.partition_by} now. It is never taken to another table: abandon it and trigger the DAG anew."
         )
     fresh = build_plan(
         work.spec,
-        Request(partitions=keys, reason=plan.request.reason, mode=plan.request.mode, include_live=True),
+        plan.request,
         work.warehouse,
         backfill_id=plan.backfill_id,
         now=plan.planned_at,
+        resolution=plan.resolution,
     )
-    return fresh.model_copy(
-        update={"request": plan.request, "skipped": plan.skipped, "baseline": plan.baseline, "answers": fresh.answers}
-    )
+    return fresh.model_copy(update={"baseline": plan.baseline})
 
 
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:

@@ -54,7 +54,7 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     keys = [partition.key for partition in partitions]
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
-    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].key) as writer:
+    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer:
         batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
         for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)

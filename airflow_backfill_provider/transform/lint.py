@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+import pendulum
 from sqlglot import exp
 
-from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.model import BackfillSpec, TargetSpec
 from airflow_backfill_provider.transform.parse import Query, function_name, parse, same_table, tables_read
-from airflow_backfill_provider.transform.render import render
-from airflow_backfill_provider.windows import Partition, partition_at
+from airflow_backfill_provider.transform.render import render, utc_dates
+from airflow_backfill_provider.windows import Grain, Partition, Value, partition_at
 
 _CLOCK = frozenset(
     "now today current_date current_time current_timestamp current_datetime get_current_timestamp get_current_time "
@@ -64,6 +65,15 @@ def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Findin
                     _line(table),
                 )
             )
+    if spec.target.timezone != "UTC" and (line := utc_dates(spec.transform)) is not None:
+        findings.append(
+            Finding(
+                "utc_date",
+                f"writes a bound of the partition as a date in UTC, while its days are those of {spec.target.timezone}; "
+                f"write data_interval_start.in_timezone('{spec.target.timezone}') | ds",
+                line,
+            )
+        )
     if query.by_position:
         findings.append(
             Finding(
@@ -127,15 +137,14 @@ def _star(node: exp.Select, own: set[str], dialect: str) -> Iterator[Finding]:
 
 def _bounds(spec: BackfillSpec, partition: Partition, query: Query, dialect: str) -> Iterator[Finding]:
     """Whether a filter depends on the partition: literals that another partition's SQL does not hold."""
-    away = timedelta(days=400 if partition.window.end.year < 5000 else -400)
-    elsewhere = partition_at(partition.window.start + away, spec.target.grain, spec.target.timezone)
-    other = {literal.this for _, literal in _compared(_query(spec, elsewhere, dialect).tree)}
+    elsewhere = _query(spec, _another(spec, partition), dialect)
+    other = {literal.this for _, literal in _compared(elsewhere.tree)}
     bounds = [(predicate, literal) for predicate, literal in _compared(query.tree) if literal.this not in other]
     if not bounds:
         yield Finding(
             "no_partition_bound",
             "no filter depends on the partition, so every partition reads everything and gives the same rows; filter "
-            "with data_interval_start and data_interval_end",
+            f"with {partition.span.template_names}",
         )
         return
     predicates = [predicate for predicate, _ in bounds]
@@ -146,14 +155,33 @@ def _bounds(spec: BackfillSpec, partition: Partition, query: Query, dialect: str
             yield _finding(
                 predicates[0], "half_bounded", f"bounds the partition on one side; add {missing} bound", dialect
             )
-    end = partition.window.end.strftime("%Y-%m-%d")
+    if isinstance(partition.span, Value):
+        return
+    ends = _written(partition.span.end, spec.target)
     for predicate, literal in bounds:
         inclusive = (isinstance(predicate, exp.Between) and literal.find_ancestor(exp.Between) is predicate) or (
             isinstance(predicate, exp.LTE | exp.GTE) and not _opens_upwards(predicate, literal)
         )
-        if inclusive and literal.this.startswith(end) and not _is_low(predicate, literal):
+        if inclusive and literal.this.startswith(ends) and not _is_low(predicate, literal):
             message = "includes data_interval_end, which belongs to the next partition; use <"
             yield _finding(predicate, "inclusive_end", message, dialect)
+
+
+def _another(spec: BackfillSpec, partition: Partition) -> Partition:
+    """A partition that shares no literal with this one."""
+    if isinstance(partition.span, Value):
+        text = partition.span.text
+        other = str(int(text) + 1) if text.isdecimal() else f"{text}_"
+        return Partition(other, Value(other))
+    away = timedelta(days=400 if partition.span.end.year < 5000 else -400)
+    return partition_at(partition.span.start + away, spec.target.grain, spec.target.timezone)
+
+
+def _written(end: datetime, target: TargetSpec) -> tuple[str, ...]:
+    """How texts begin that name this end, as the zone's clock shows it."""
+    shown = pendulum.instance(end).in_timezone(target.timezone)
+    patterns = ("%Y-%m-%d %H", "%Y-%m-%dT%H") if target.grain is Grain.HOUR else ("%Y-%m-%d",)
+    return tuple(shown.strftime(pattern) for pattern in patterns)
 
 
 def _compared(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Literal]]:

@@ -15,9 +15,10 @@ from jinja2.sandbox import SandboxedEnvironment
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.spec.model import SqlTransform
 from airflow_backfill_provider.transform.macros import FILTERS, MACROS
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.windows import Partition, Value
 
 _LOGICAL_DATE_NAMES = ("logical_date", *FILTERS)
+_TIME_NAMES = ("data_interval_start", "data_interval_end")
 _CLOCK = frozenset({"now", "utcnow", "today", "tomorrow", "yesterday", "age", "is_past", "is_future"})
 
 
@@ -32,8 +33,9 @@ class _Sandbox(SandboxedEnvironment):
 def render(transform: SqlTransform, partition: Partition) -> str:
     """The transform's SQL for one partition, as Airflow renders it for that data interval.
 
-    ``data_interval_start`` and ``data_interval_end`` are the partition's bounds; ``params`` and ``macros`` are there;
-    ``ds``, ``ts`` and ``logical_date`` only when ``transform.logical_date`` says what they mean.
+    ``data_interval_start`` and ``data_interval_end`` are the partition's bounds in UTC, or ``partition_value`` the value of
+    a list partition; ``partition_key`` (but for ``scope: range``), ``params`` and ``macros`` are there; ``ds``, ``ts`` and ``logical_date`` only when
+    ``transform.logical_date`` says what they mean.
 
     :raises TransformRefused: a name or value the template asks for does not exist here, or is not the same on every
         run; with the line in the file.
@@ -62,14 +64,16 @@ def render(transform: SqlTransform, partition: Partition) -> str:
 
 
 def _names(transform: SqlTransform, partition: Partition) -> dict[str, Any]:
-    start = pendulum.instance(partition.window.start)
-    end = pendulum.instance(partition.window.end)
     names: dict[str, Any] = {
-        "data_interval_start": start,
-        "data_interval_end": end,
         "params": copy.deepcopy(transform.params),  # a template may change its own copy
         "macros": MACROS,
     }
+    if transform.scope == "partition":  # a run of partitions has no key in common
+        names["partition_key"] = partition.key
+    if isinstance(partition.span, Value):
+        return names | {"partition_value": partition.span.text}
+    start, end = pendulum.instance(partition.span.start), pendulum.instance(partition.span.end)
+    names |= {"data_interval_start": start, "data_interval_end": end}
     if transform.logical_date is not None:
         moment = start if transform.logical_date == "start" else end
         names |= {"logical_date": moment} | {name: write(moment) for name, write in FILTERS.items()}
@@ -81,6 +85,11 @@ def _refuse_unknown(unknown: dict[str, int], names: dict[str, Any], origin: str)
     if not unknown:
         return
     listed = ", ".join(f"{name!r} (line {line})" for name, line in unknown.items())
+    if "partition_value" in names and set(unknown) <= {*_TIME_NAMES, *_LOGICAL_DATE_NAMES}:
+        raise TransformRefused(
+            f"{origin} uses {listed}, but a partition of this target is a value of a list and has no time. Bound the SQL "
+            "by partition_value: WHERE region = '{{ partition_value }}'."
+        )
     if set(unknown) <= set(_LOGICAL_DATE_NAMES):
         raise TransformRefused(
             f"{origin} uses {listed}, which depends on the timetable: under Airflow 3's default cron timetable ds is "
@@ -93,12 +102,18 @@ def _refuse_unknown(unknown: dict[str, int], names: dict[str, Any], origin: str)
     )
 
 
+def utc_dates(transform: SqlTransform) -> int | None:
+    """The first line of the template that writes a bound by a date filter, which gives the date in UTC."""
+    for node in _environment().parse(transform.sql).find_all(nodes.Filter):
+        if node.name in FILTERS and isinstance(node.node, nodes.Name) and node.node.name in _TIME_NAMES:
+            return node.lineno
+    return None
+
+
 @lru_cache(maxsize=32)
 def _compiled(sql: str) -> tuple[Template, dict[str, int]]:
     """The template, and each name it asks for with the first line that does."""
-    environment = _Sandbox(undefined=StrictUndefined, extensions=["jinja2.ext.do"], cache_size=0)
-    environment.filters |= FILTERS
-    del environment.filters["random"], environment.globals["lipsum"]
+    environment = _environment()
     tree = environment.parse(sql)
     undeclared = meta.find_undeclared_variables(tree)
     lines: dict[str, int] = {}
@@ -106,6 +121,13 @@ def _compiled(sql: str) -> tuple[Template, dict[str, int]]:
         if node.ctx == "load" and node.name in undeclared:
             lines.setdefault(node.name, node.lineno)
     return environment.from_string(sql), lines
+
+
+def _environment() -> _Sandbox:
+    environment = _Sandbox(undefined=StrictUndefined, extensions=["jinja2.ext.do"], cache_size=0)
+    environment.filters |= FILTERS
+    del environment.filters["random"], environment.globals["lipsum"]
+    return environment
 
 
 def _template_line(traceback: TracebackType | None) -> int | None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from airflow_backfill_provider.spec.metric import Metric, Scalar
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, Reading
 from airflow_backfill_provider.windows import Partition
 
 
@@ -44,13 +45,6 @@ class Column:
     nullable: bool = True
     hashable: bool = True
     generated: bool = False
-
-
-class Clock(StrEnum):
-    """How the partition column tells time, and so how a bound is written against it."""
-
-    DATE = "date"
-    TIMESTAMP = "timestamp"  # without a zone; means UTC
 
 
 class ConstraintKind(StrEnum):
@@ -146,6 +140,7 @@ class Source:
 
     table: str
     partition_by: str
+    reading: Reading = AS_TYPED
 
 
 Rows = Published | Staged | Backup | Source
@@ -282,11 +277,11 @@ class Warehouse(Protocol):
     @property
     def capabilities(self) -> Capabilities: ...
 
-    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         """Describe the published table; read only.
 
-        :raises SpecError: no such table or column, a view, a partition column of a type that has no clock, a key
-            or partition column that cannot be hashed. The message names what exists.
+        :raises SpecError: no such table or column, a view, a partition column of a type that has no clock or does not
+            go with ``reading``, a key or partition column that cannot be hashed. The message names what exists.
         """
         ...
 

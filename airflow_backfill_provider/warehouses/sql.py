@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, time
+from datetime import date, datetime
 from decimal import Decimal
 
 from airflow_backfill_provider.spec.metric import Scalar
-from airflow_backfill_provider.warehouses.base import Clock
-from airflow_backfill_provider.windows import Window
+from airflow_backfill_provider.warehouses.clocks import Clock, Shown
+from airflow_backfill_provider.windows import Span, Value, Window
 
 
 def quote(identifier: str) -> str:
@@ -61,33 +61,39 @@ def literal(value: Scalar) -> str:
             return text_literal(value)
 
 
+def shown_literal(value: Shown) -> str:
+    """A value of a partition column as a literal of its own type; one with a zone is written with its offset."""
+    match value:
+        case datetime() if value.tzinfo is not None:
+            return f"TIMESTAMPTZ '{value.isoformat(sep=' ')}'"
+        case datetime():
+            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case _:
+            return literal(value)
+
+
 def instant(moment: datetime, clock: Clock) -> str:
     """A UTC instant as a literal that the partition column's own type compares with.
 
-    :raises ValueError: when a DATE column would need a moment that is not midnight.
+    :raises SpecError: the column cannot tell the instant from the one before it.
     """
-    naive = moment.astimezone(UTC).replace(tzinfo=None)
-    match clock:
-        case Clock.DATE:
-            if naive.time() != time(0):
-                raise ValueError(f"{moment} is not midnight UTC, so no DATE column can be cut there.")
-            return f"DATE '{naive:%Y-%m-%d}'"
-        case Clock.TIMESTAMP:
-            return f"TIMESTAMP '{naive.isoformat(sep=' ')}'"
+    return shown_literal(clock.show(moment))
 
 
-def within(column: str, windows: Sequence[Window], clock: Clock) -> str:
-    """The predicate that holds for exactly the rows of the windows; ``column`` is SQL text. Never empty.
+def within(column: str, spans: Sequence[Span], clock: Clock) -> str:
+    """The predicate that holds for exactly the rows of the spans; ``column`` is SQL text. Never empty.
 
-    :raises ValueError: when no window is given: a predicate that bounds nothing must not exist.
+    :raises ValueError: when no span is given: a predicate that bounds nothing must not exist.
     """
-    if not windows:
-        raise ValueError("A range predicate needs at least one window.")
-    return (
-        "("
-        + " OR ".join(
-            f"({column} >= {instant(window.start, clock)} AND {column} < {instant(window.end, clock)})"
-            for window in windows
-        )
-        + ")"
-    )
+    if not spans:
+        raise ValueError("A range predicate needs at least one window or value.")
+    parts = [
+        f"({column} >= {instant(span.start, clock)} AND {column} < {instant(span.end, clock)})"
+        for span in spans
+        if isinstance(span, Window)
+    ]
+    if values := [literal(clock.read(span)) for span in spans if isinstance(span, Value)]:
+        parts.append(f"{column} IN ({', '.join(values)})")
+    return f"({' OR '.join(parts)})"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, Connection, Variable
+from airflow.sdk.exceptions import ParamValidationError
 
 from airflow_backfill_provider.dag_factory import backfill_dags
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.windows import Grain, parse_end, parse_start
 
 SPEC = """
 name: {name}
@@ -101,3 +104,31 @@ def test_the_trigger_form_has_every_field_of_a_request(folder: Path) -> None:
 
     dag = make(folder, "orders")["backfill__orders"]
     assert set(dag.params) == set(Request.model_fields)
+
+
+BOUNDS = [
+    "2024-02-29", "2024-02", "2024", "2024-03-11 (W11)", "2024-02-29T00:00", "2024-02-29 00:00:00+00:00", "today",
+    "yesterday", "now", "-30d", "-12h", "-2w", "-3mo", "-1y",
+]  # fmt: skip
+HOSTILE = [
+    "2024-02-29'; DROP TABLE x; --", "{{ ds }}", "today'", "-30d; x", "--30d", "-1d-1d", "now()", "20240229", "2024-02-29Tx",
+    "2024-02-29 OR 1=1", "-999999d", "(W11)", "$(rm)", "../..",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["start_date", "end_date"])
+def test_the_form_takes_every_way_to_write_a_bound_and_no_hostile_text(folder: Path, field: str) -> None:
+    param = make(folder, "orders")["backfill__orders"].params.get_param(field)
+    assert [param.resolve(bound) for bound in BOUNDS] == BOUNDS
+    assert param.resolve(None) is None
+    for text in HOSTILE:
+        with pytest.raises(ParamValidationError):
+            param.resolve(text)
+
+
+def test_whatever_the_form_takes_as_a_bound_the_request_can_read_too() -> None:
+    now = datetime(2024, 3, 15, tzinfo=UTC)
+    grains = {"2024-02": Grain.MONTH, "2024": Grain.YEAR, "2024-03-11 (W11)": Grain.WEEK}
+    for bound in BOUNDS:
+        grain = grains.get(bound, Grain.DAY)
+        assert parse_start(bound, grain, "UTC", now) <= parse_end(bound, grain, "UTC", now)

@@ -6,7 +6,8 @@ from contract_engines import Engine
 from contract_world import COLUMNS, World
 
 from airflow_backfill_provider.errors import SpecError, TransformRefused
-from airflow_backfill_provider.warehouses.base import Clock, Warehouse
+from airflow_backfill_provider.warehouses.base import Warehouse
+from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind, Reading
 
 
 def test_capabilities_name_the_engine_a_known_dialect_and_the_mechanism(warehouse: Warehouse) -> None:
@@ -24,9 +25,9 @@ def test_columns_are_described_in_the_table_s_order(orders: World) -> None:
     assert all(column.hashable and not column.generated for column in orders.target.columns)
 
 
-@pytest.mark.parametrize(("column", "clock"), [("order_date", Clock.DATE), ("seen_at", Clock.TIMESTAMP)])
-def test_the_clock_is_the_partition_column_s(orders: World, column: str, clock: Clock) -> None:
-    assert orders.warehouse.describe("analytics.orders", column, ["order_id"]).clock is clock
+@pytest.mark.parametrize(("column", "kind"), [("order_date", ColumnKind.DATE), ("seen_at", ColumnKind.TIMESTAMP)])
+def test_the_clock_is_the_partition_column_s(orders: World, column: str, kind: ColumnKind) -> None:
+    assert orders.warehouse.describe("analytics.orders", column, ["order_id"]).clock.kind is kind
 
 
 def test_a_column_that_takes_no_null_is_described_so(orders: World) -> None:
@@ -71,13 +72,51 @@ def test_a_partition_column_that_tells_no_time_is_refused(orders: World, column:
         orders.warehouse.describe("analytics.orders", column, ["order_id"])
 
 
-def test_a_timestamp_with_a_zone_has_no_clock_yet(orders: World) -> None:
+def test_a_timestamp_with_a_zone_tells_instants_and_takes_no_zone_from_the_spec(orders: World) -> None:
     if "zoned" in orders.engine.lacks:
         pytest.skip("the engine has no such type")
     orders.engine.execute("CREATE TABLE analytics.zoned (id BIGINT, zoned_at TIMESTAMP WITH TIME ZONE)")
 
-    with pytest.raises(SpecError, match="zoned_at"):
-        orders.warehouse.describe("analytics.zoned", "zoned_at", ["id"])
+    clock = orders.warehouse.describe("analytics.zoned", "zoned_at", ["id"], Reading("Asia/Tokyo")).clock
+
+    assert clock == Clock(ColumnKind.TIMESTAMPTZ)
+    with pytest.raises(SpecError, match=r"zoned_at.*leave column_timezone out"):
+        orders.warehouse.describe("analytics.zoned", "zoned_at", ["id"], Reading(column_timezone="Asia/Tokyo"))
+
+
+@pytest.mark.parametrize(
+    ("column", "reading", "told"),
+    [
+        ("order_id", Reading(), "set column_format to one of yyyymmdd"),
+        ("Status", Reading(), "grain: list"),
+        ("order_id", Reading(column_format="iso_date"), "an integer does not hold iso_date"),
+        ("order_date", Reading(column_format="yyyymmdd"), "leave it out"),
+        ("seen_at", Reading(by_value=True), "list partitions"),
+    ],
+)
+def test_a_reading_that_does_not_go_with_the_type_is_refused_saying_what_does(
+    orders: World, column: str, reading: Reading, told: str
+) -> None:
+    with pytest.raises(SpecError, match=f"{column}.*{told}"):
+        orders.warehouse.describe("analytics.orders", column, ["order_id"], reading)
+
+
+@pytest.mark.parametrize(
+    ("column", "reading", "clock"),
+    [
+        ("order_date", Reading("Asia/Tokyo"), Clock(ColumnKind.DATE, "Asia/Tokyo")),
+        ("seen_at", Reading("Asia/Tokyo"), Clock(ColumnKind.TIMESTAMP, "UTC")),
+        ("seen_at", Reading("UTC", "Asia/Tokyo"), Clock(ColumnKind.TIMESTAMP, "Asia/Tokyo")),
+        ("order_id", Reading(column_format="yyyymm"), Clock(ColumnKind.INTEGER, "UTC", "yyyymm")),
+        ("Status", Reading(column_format="yyyymmdd"), Clock(ColumnKind.TEXT, "UTC", "yyyymmdd")),
+        ("Status", Reading(by_value=True), Clock(ColumnKind.TEXT)),
+        ("order_id", Reading(by_value=True), Clock(ColumnKind.INTEGER)),
+    ],
+)
+def test_the_clock_is_the_type_and_what_the_spec_says_of_it(
+    orders: World, column: str, reading: Reading, clock: Clock
+) -> None:
+    assert orders.warehouse.describe("analytics.orders", column, ["order_id"], reading).clock == clock
 
 
 def test_a_view_is_refused(orders: World) -> None:

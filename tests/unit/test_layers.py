@@ -27,6 +27,7 @@ LAYERS = {
     "plan": 4,
     "preview": 4,
     "spec_fit": 4,
+    "resolution": 4,
     "steps": 4,
     "switch": 4,
     "connections": 5,

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from math import ceil
 from pathlib import Path
 
 import pytest
 
+from airflow_backfill_provider.batches import deal
 from airflow_backfill_provider.errors import RequestError, SpecError
-from airflow_backfill_provider.plan import Plan, build_plan, resolve
+from airflow_backfill_provider.plan import Plan, build_plan
 from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
+from airflow_backfill_provider.windows import Partition, Window, merge
 
 REQUESTS = list(csv.DictReader(Path(__file__).with_name("requests.csv").read_text(encoding="utf-8").splitlines()))
 SQL = (
@@ -34,7 +39,9 @@ def spec(**changes: object) -> BackfillSpec:
 
 
 @pytest.mark.parametrize("row", REQUESTS, ids=[f"{n}-{row['table']}" for n, row in enumerate(REQUESTS)])
-def test_a_real_request_gives_the_right_days_and_leaves_out_the_day_being_written(row: dict[str, str]) -> None:
+def test_a_real_request_gives_the_right_days_tasks_and_bounds_without_the_day_being_written(
+    row: dict[str, str],
+) -> None:
     excluded = [day for day in row["excluded_dates"].replace(";", " ").replace(",", " ").split() if day]
     filed = date.fromisoformat(row["requested_on"])
     now = datetime(filed.year, filed.month, filed.day, 12, tzinfo=UTC)
@@ -43,12 +50,36 @@ def test_a_real_request_gives_the_right_days_and_leaves_out_the_day_being_writte
     inside = [str(day) for day in days if str(day) in excluded]
     request = Request.from_conf({"start_date": str(first), "end_date": str(last), "exclude": inside})
 
-    partitions, skipped = resolve(spec(), request, now)
+    resolution = resolve(spec(), request, now)
+    partitions, skipped = resolution.partitions, resolution.skipped
 
     assert [p.key for p in partitions] == [str(day) for day in days if day < filed and str(day) not in excluded]
     live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
     assert live == [str(day) for day in days if day >= filed and str(day) not in excluded]
     assert len(partitions) + len(skipped) == len(days)
+    midnights = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(days=1))]
+    assert resolution.span == Window(*midnights)
+    assert [(span.start.date(), span.end.date()) for span in merge(partitions)] == runs_of(days, partitions)
+    assert resolution.notes == ()
+
+    batches = deal(partitions, max_concurrency=4, partitions_per_task="auto", estimated_seconds=0)
+    sizes = [len(batch.keys) for batch in batches]
+    assert [key for batch in batches for key in batch.keys] == [partition.key for partition in partitions]
+    assert len(batches) == min(len(partitions), 4 * ceil(len(partitions) / 256))
+    assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def runs_of(days: list[date], partitions: Sequence[Partition]) -> list[tuple[date, date]]:
+    """First day and day after the last of every unbroken run of planned days."""
+    planned = {partition.key for partition in partitions}
+    runs: list[tuple[date, date]] = []
+    for day in days:
+        following = day + timedelta(days=1)
+        if str(day) in planned and runs and runs[-1][1] == day:
+            runs[-1] = (runs[-1][0], following)
+        elif str(day) in planned:
+            runs.append((day, following))
+    return runs
 
 
 @pytest.fixture

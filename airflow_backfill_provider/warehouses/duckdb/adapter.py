@@ -33,6 +33,7 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.duckdb import catalog as catalog
 from airflow_backfill_provider.warehouses.duckdb import sql as sql
 from airflow_backfill_provider.warehouses.duckdb import stage as aside
@@ -111,9 +112,9 @@ class DuckDBWarehouse:
             ),
         )
 
-    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         with self._session(f"Describing {table}", Published()) as session:
-            return catalog.describe(session.run, table, partition_by, key)
+            return catalog.describe(session.run, table, partition_by, key, reading)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._session("Binding the transform", Published()) as session:
@@ -174,9 +175,10 @@ class DuckDBWarehouse:
             match rows:
                 case Published():
                     sides = [Piece.of(target, catalog.locate(session.run, target.table).short_sql, partitions)]
-                case Source(name, partition_by):
+                case Source(name, partition_by, reading):
                     source = catalog.find_table(session.run, name)
-                    sides = [Piece(source.place.short_sql, partition_by, source.clock(partition_by), tuple(partitions))]
+                    clock = source.clock(partition_by, reading)
+                    sides = [Piece(source.place.short_sql, partition_by, clock, tuple(partitions))]
                 case Staged(staged):
                     by_location: dict[str, list[Partition]] = {}
                     for entry in staged:

@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from airflow_backfill_provider.errors import SpecError
-from airflow_backfill_provider.warehouses.base import Clock, Column, Constraint, ConstraintKind, Target
-from airflow_backfill_provider.warehouses.duckdb.types import CLOCKS
+from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
+from airflow_backfill_provider.warehouses.clocks import Clock, Reading
+from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, quote_path, text_literal
 
 Run = Callable[[str], list[tuple[Any, ...]]]
@@ -57,18 +58,21 @@ class Table:
                 return column
         raise SpecError(f"{self.place} has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
 
-    def clock(self, partition_by: str) -> Clock:
-        """How the partition column tells time.
+    def clock(self, partition_by: str, reading: Reading) -> Clock:
+        """How the partition column tells which partition a row is in.
 
-        :raises SpecError: its type has no clock.
+        :raises SpecError: its type has no clock, or does not go with the reading.
         """
         column = self.column(partition_by)
-        if column.type not in CLOCKS:
+        if column.type not in COLUMN_KINDS:
             raise SpecError(
                 f"{self.place} cannot be partitioned by {column.name}: a column of type {column.type} is "
-                f"not supported yet. Supported: {', '.join(CLOCKS)}."
+                f"not supported yet. Supported: {', '.join(COLUMN_KINDS)}."
             )
-        return CLOCKS[column.type]
+        try:
+            return reading.clock(COLUMN_KINDS[column.type])
+        except SpecError as error:
+            raise SpecError(f"{self.place} cannot be partitioned by {column.name} ({column.type}): {error}.") from error
 
 
 def locate(run: Run, name: str) -> Place:
@@ -103,7 +107,7 @@ def find_table(run: Run, name: str) -> Table:
     return Table(place, _columns(run, place))
 
 
-def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Target:
+def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading: Reading) -> Target:
     """The published table as a target, its name and its columns' in the catalog's spelling.
 
     However a spec spells the table, two backfills of it then claim the same name.
@@ -125,7 +129,7 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str]) -> Targ
     return Target(
         name if "." in place.schema or "." in place.name else str(place),
         partition_column.name,
-        table.clock(partition_by),
+        table.clock(partition_by, reading),
         tuple(column.name for column in keys),
         table.columns,
         _constraints(run, place),

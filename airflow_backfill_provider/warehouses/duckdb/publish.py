@@ -9,13 +9,13 @@ from airflow_backfill_provider.errors import LockTimeout, PublishRefused, StageC
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
-    Clock,
     Fingerprint,
     Publication,
     Receipt,
     Staged,
     Target,
 )
+from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
 from airflow_backfill_provider.warehouses.duckdb.catalog import Run, comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Buckets, Piece, fingerprints, keys_outside
@@ -204,7 +204,7 @@ class Replacement:
             f"[{', '.join(text_literal(key) for key in receipt.keys)}]",
             str(deleted),
             str(inserted),
-            instant(receipt.committed_at, Clock.TIMESTAMP),
+            instant(receipt.committed_at, UTC_TIMESTAMP),
         )
         run(f"INSERT INTO {ledger} VALUES ({', '.join(values)})")
         return receipt

@@ -32,11 +32,12 @@ def pieces(
         case Published():
             published = locate(session.run, target.table)
             return (Piece.of(target, published.sql, partitions),)
-        case Source(name, partition_by):
+        case Source(name, partition_by, reading):
             table = find_table(session.run, name)
             column = table.column(partition_by)
             nanoseconds = column.type == NANOSECONDS
-            return (Piece(table.place.sql, column.name, table.clock(column.name), tuple(partitions), nanoseconds),)
+            clock = table.clock(column.name, reading)
+            return (Piece(table.place.sql, column.name, clock, tuple(partitions), nanoseconds),)
         case Staged():
             return _staged(session, files, target, rows, partitions)
         case Backup(location):

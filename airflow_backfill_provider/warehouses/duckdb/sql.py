@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Clock, Target
+from airflow_backfill_provider.warehouses.base import Target
+from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
 from airflow_backfill_provider.warehouses.duckdb.flags import Flags
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Partition, merge
@@ -43,31 +45,48 @@ class Piece:
 
 
 class Buckets:
-    """Gives each row the number or day of its partition.
+    """Gives each row the value or number of its partition.
 
-    Where every partition is one UTC day, that is the partition column itself, which groups fastest; other windows
-    are looked up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it
-    makes a date of them.
+    Where each partition is one value of the column (a day on DATE or ``yyyymmdd``, a month on ``yyyymm``, a value of a
+    list), that is the column itself, which groups fastest. UTC days of a timestamp are its date. Other windows are looked
+    up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it makes a date of
+    them.
     """
 
-    def __init__(self, partitions: Sequence[Partition], pieces: Iterable[Piece]) -> None:
-        self._partitions = tuple(sorted(partitions, key=lambda partition: partition.window))
-        self._daily = all(map(_is_utc_day, partitions)) and not any(piece.has_nanoseconds for piece in pieces)
-        self._keys: dict[Any, str] = (
-            {partition.window.start.date(): partition.key for partition in partitions}
-            if self._daily
-            else {number: partition.key for number, partition in enumerate(self._partitions)}
-        )
+    def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
+        self._partitions = tuple(sorted(partitions))
+        self._numbered = False
+        clocks = {piece.clock for piece in pieces}
+        only = [clock.only_value(partition) for clock in clocks for partition in self._partitions]
+        if len(clocks) == 1 and None not in only:
+            self._keys: dict[Any, str] = dict(zip(only, (one.key for one in self._partitions), strict=True))
+        elif (
+            clocks <= {UTC_DATE, UTC_TIMESTAMP}
+            and all(map(_is_utc_day, partitions))
+            and not any(piece.has_nanoseconds for piece in pieces)
+        ):
+            self._keys = {partition.window.start.date(): partition.key for partition in self._partitions}
+        else:
+            self._numbered = True
+            self._keys = {number: partition.key for number, partition in enumerate(self._partitions)}
 
-    def key(self, bucket: date | datetime | int) -> str:
-        """The key of the partition that a row's bucket stands for."""
-        return self._keys[bucket]
+    def key(self, bucket: Shown) -> str:
+        """The key of the partition that a row's bucket stands for.
+
+        :raises WarehouseError: the partition column holds a value that no partition has, such as 20240231.
+        """
+        if (key := self._keys.get(bucket)) is None:
+            raise WarehouseError(
+                f"The partition column holds {bucket!r}, which is not written as column_format says, so it belongs to no "
+                "partition. Mend these rows, or correct column_format in the spec."
+            )
+        return key
 
     def select(self, piece: Piece, columns: Sequence[str]) -> str:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
         column = f"r.{quote(piece.partition_by)}"
         source = f"{piece.table} AS r"
-        if not self._daily:
+        if self._numbered:
             bounds = ", ".join(
                 f"({number}, {instant(partition.window.start, piece.clock)})"
                 for number, partition in enumerate(self._partitions)
@@ -75,7 +94,8 @@ class Buckets:
             source += f" ASOF JOIN (VALUES {bounds}) AS bounds(number, low) ON {column} >= bounds.low"
             bucket = "bounds.number"
         else:
-            bucket = column if piece.clock is Clock.DATE else f"CAST({column} AS DATE)"
+            # The days of a timestamp in UTC are the one case in which a bucket is not the value itself.
+            bucket = f"CAST({column} AS DATE)" if piece.clock == UTC_TIMESTAMP else column
         return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {source} WHERE {piece.predicate}"
 
     def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:

@@ -123,11 +123,11 @@ class DuckDBStage:
             f"FROM {self._rows} AS r"
         )
         span = f", from {low} to {high}" if strays else ""
-        windows = ", ".join(map(str, merge(recompute.partitions)))
+        spans = ", ".join(map(str, merge(recompute.partitions)))
         return PartitionOverrun(
-            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {rows} rows lie outside {windows}{span}, "
-            f"and {absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by data_interval_start "
-            "and data_interval_end on that column."
+            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {rows} rows lie outside {spans}{span}, "
+            f"and {absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
+            f"{recompute.partitions[0].span.template_names} on that column."
         )
 
     def _piece(self, partitions: Sequence[Partition]) -> Piece:

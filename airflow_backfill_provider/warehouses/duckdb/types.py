@@ -1,10 +1,10 @@
-"""Which DuckDB type fits which, and how a partition column of a type tells time."""
+"""Which DuckDB type fits which, and what kind of partition column each makes."""
 
 from __future__ import annotations
 
 import re
 
-from airflow_backfill_provider.warehouses.base import Clock
+from airflow_backfill_provider.warehouses.clocks import ColumnKind
 
 _INTEGER_BITS = {
     "TINYINT": 8,
@@ -23,12 +23,15 @@ _TIMESTAMPS = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS
 _DECIMAL = re.compile(r"\ADECIMAL\((\d+),\s*(\d+)\)\Z")
 _NULL = ("NULL", '"NULL"', "SQLNULL")
 
-CLOCKS = {
-    "DATE": Clock.DATE,
-    "TIMESTAMP": Clock.TIMESTAMP,
-    "TIMESTAMP_S": Clock.TIMESTAMP,
-    "TIMESTAMP_MS": Clock.TIMESTAMP,
-    "TIMESTAMP_NS": Clock.TIMESTAMP,
+COLUMN_KINDS = {
+    "DATE": ColumnKind.DATE,
+    "TIMESTAMP": ColumnKind.TIMESTAMP,
+    "TIMESTAMP_S": ColumnKind.TIMESTAMP,
+    "TIMESTAMP_MS": ColumnKind.TIMESTAMP,
+    "TIMESTAMP_NS": ColumnKind.TIMESTAMP,
+    "TIMESTAMP WITH TIME ZONE": ColumnKind.TIMESTAMPTZ,
+    **dict.fromkeys(_INTEGER_BITS, ColumnKind.INTEGER),
+    "VARCHAR": ColumnKind.TEXT,
 }
 """The types a partition column may have."""
 

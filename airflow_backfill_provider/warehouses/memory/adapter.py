@@ -30,7 +30,6 @@ from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
-    Clock,
     Column,
     Constraint,
     ConstraintKind,
@@ -49,6 +48,7 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
 )
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.memory.measure import (
     Keyed,
     changes_by_column,
@@ -62,9 +62,7 @@ from airflow_backfill_provider.warehouses.memory.rows import (
     METHOD,
     cut,
     fingerprint,
-    holds,
     in_order,
-    instant,
     land_row,
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
@@ -72,6 +70,12 @@ from airflow_backfill_provider.warehouses.memory.values import lossless, parse_t
 from airflow_backfill_provider.windows import Partition, describe, merge
 
 _EXAMPLES = 5
+_KINDS = {
+    "DATE": ColumnKind.DATE,
+    "TIMESTAMP": ColumnKind.TIMESTAMP,
+    **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), ColumnKind.INTEGER),
+    "VARCHAR": ColumnKind.TEXT,
+}
 
 
 @dataclass
@@ -168,20 +172,16 @@ class MemoryWarehouse:
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )
 
-    def describe(self, table: str, partition_by: str, key: Sequence[str]) -> Target:
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         if table not in self._tables:
             raise SpecError(f"There is no table {table!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
-        types = {column.name: column.type for column in self._tables[table].columns}
+        names = [column.name for column in self._tables[table].columns]
         for name in (partition_by, *key):
-            if name not in types:
-                raise SpecError(f"{table} has no column {name!r}; it has {', '.join(types)}.")
-        clock = types[partition_by].lower()
-        if clock not in tuple(Clock):
-            raise SpecError(
-                f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is DATE or TIMESTAMP."
-            )
+            if name not in names:
+                raise SpecError(f"{table} has no column {name!r}; it has {', '.join(names)}.")
+        clock = self._clock(table, partition_by, reading)
         found = self._tables[table]
-        return Target(table, partition_by, Clock(clock), tuple(key), found.columns, found.constraints)
+        return Target(table, partition_by, clock, tuple(key), found.columns, found.constraints)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         try:
@@ -217,18 +217,18 @@ class MemoryWarehouse:
     def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
         match rows:
             case Published():
-                tables, partition_by = [target.table], target.partition_by
-            case Source(table, partition_by):
-                tables = [table]
+                tables, partition_by, clock = [target.table], target.partition_by, target.clock
+            case Source(table, partition_by, reading):
+                tables, clock = [table], self._clock(table, partition_by, reading)
             case Staged(staged):
                 tables = [
                     _address(entry.location, entry.partition.key) for entry in staged if entry.partition in partitions
                 ]
-                partition_by = target.partition_by
+                partition_by, clock = target.partition_by, target.clock
             case Backup(location):
                 tables = [_address(location, partition.key) for partition in partitions]
-                partition_by = target.partition_by
-        return metric_query(tables, partition_by, partitions, metric)
+                partition_by, clock = target.partition_by, target.clock
+        return metric_query(tables, partition_by, clock, partitions, metric)
 
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         stage = _joined(list(self._split(target, staged, [entry.partition for entry in staged.partitions]).values()))
@@ -267,13 +267,8 @@ class MemoryWarehouse:
         tables = self._split(target, staged, partitions).values()
         keys = Counter(key for table in tables for key in in_order(table, target.key) if None not in key)
         published = self._table(target.table)
-        windows = [partition.window for partition in partitions]
-        moments = in_order(published, (target.partition_by,))
-        kept = {
-            key
-            for key, (moment,) in zip(in_order(published, target.key), moments, strict=True)
-            if not any(holds(window, moment) for window in windows)
-        }
+        gone = _in_any(target, published, partitions)
+        kept = {key for key, is_gone in zip(in_order(published, target.key), gone, strict=True) if not is_gone}
         outside = [key for key in keys if key in kept]
         repeated = [] if no_new_keys else [key for key, times in keys.items() if times > 1]
         examples = dict.fromkeys((outside + repeated)[:_EXAMPLES])
@@ -310,13 +305,8 @@ class MemoryWarehouse:
                 raise StageChanged(
                     f"What would land is not what was validated (rows expected, found): {changed}.", changed
                 )
-            windows = [partition.window for partition in partitions]
-            moments = in_order(table, (target.partition_by,))
-            kept = [
-                row
-                for row, (moment,) in zip(table.rows, moments, strict=True)
-                if not any(holds(window, moment) for window in windows)
-            ]
+            gone = _in_any(target, table, partitions)
+            kept = [row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone]
             if not publication.keys_may_repeat:
                 _refuse_repeated_keys(target, Table(table.columns, tuple(kept)), landing.values())
             names = tuple(column.name for column in table.columns)
@@ -369,6 +359,21 @@ class MemoryWarehouse:
     def _related(self, metrics: Sequence[Metric]) -> dict[str, Table]:
         return {metric.to_table: self._table(metric.to_table) for metric in metrics if metric.to_table}
 
+    def _clock(self, table: str, partition_by: str, reading: Reading) -> Clock:
+        types = {column.name: column.type for column in self._table(table).columns}
+        if partition_by not in types:
+            raise SpecError(f"{table} has no column {partition_by!r}; it has {', '.join(types)}.")
+        if (kind := _KINDS.get(parse_type(types[partition_by])[0])) is None:
+            raise SpecError(
+                f"{partition_by!r} of {table} is {types[partition_by]}; a partition column is one of {', '.join(_KINDS)}."
+            )
+        try:
+            return reading.clock(kind)
+        except SpecError as error:
+            raise SpecError(
+                f"{table} cannot be partitioned by {partition_by} ({types[partition_by]}): {error}."
+            ) from error
+
     def _readable(self) -> dict[str, Table]:
         with self._lock:
             asides = {
@@ -395,9 +400,9 @@ class MemoryWarehouse:
         """The rows of each partition, by key and in the given order."""
         match rows:
             case Published():
-                return cut(self._table(target.table), target.partition_by, partitions)
-            case Source(table, partition_by):
-                return cut(self._table(table), partition_by, partitions)
+                return cut(self._table(target.table), target.partition_by, target.clock, partitions)
+            case Source(table, partition_by, reading):
+                return cut(self._table(table), partition_by, self._clock(table, partition_by, reading), partitions)
             case Staged(staged):
                 locations = {entry.partition.key: entry.location for entry in staged}
             case Backup(location):
@@ -446,28 +451,27 @@ class MemoryStage:
             rows = tuple(land_row(wanted, [row[index] for index in order]) for row in query.run())
         except ValueError as error:
             raise WarehouseError(f"{what} cannot be staged: {error}.") from error
-        moments = [moment for (moment,) in in_order(Table(wanted, rows), (self._target.partition_by,))]
-        tables = {
-            partition: Table(
-                wanted,
-                tuple(row for row, moment in zip(rows, moments, strict=True) if holds(partition.window, moment)),
-            )
-            for partition in recompute.partitions
-        }
-        if sum(len(table.rows) for table in tables.values()) != len(rows):
-            present = [moment for moment in moments if moment is not None]
-            strays = [
-                instant(moment)
-                for moment in present
-                if not any(holds(partition.window, moment) for partition in recompute.partitions)
-            ]
+        table, target = Table(wanted, rows), self._target
+        tables = cut(table, target.partition_by, target.clock, recompute.partitions)
+        if sum(len(inside.rows) for inside in tables.values()) != len(rows):
+            values: list[Any] = [value for (value,) in in_order(table, (target.partition_by,))]
+            held_ones = _in_any(target, table, recompute.partitions)
+            strays = [value for value, held in zip(values, held_ones, strict=True) if value is not None and not held]
             span = f", from {min(strays)} to {max(strays)}" if strays else ""
             raise PartitionOverrun(
                 f"{what} cannot be staged: {len(strays)} of its {len(rows)} rows lie outside "
-                f"{', '.join(map(str, merge(recompute.partitions)))}{span}, and {len(moments) - len(present)} have no "
-                f"{self._target.partition_by}. Nothing was kept."
+                f"{', '.join(map(str, merge(recompute.partitions)))}{span}, and {values.count(None)} have no "
+                f"{target.partition_by}. Nothing was kept. Bound the SQL by "
+                f"{recompute.partitions[0].span.template_names} on that column."
             )
-        return tables
+        return {partition: tables[partition.key] for partition in recompute.partitions}
+
+
+def _in_any(target: Target, table: Table, partitions: Sequence[Partition]) -> list[bool]:
+    """For each row of the table, whether one of the partitions holds it."""
+    values: list[Any] = [value for (value,) in in_order(table, (target.partition_by,))]
+    tests = [target.clock.holds(partition.span) for partition in partitions]
+    return [any(holds(value) for holds in tests) for value in values]
 
 
 def _filled(table: str, column: str) -> Constraint:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.base import RowDiff
+from airflow_backfill_provider.warehouses.clocks import Clock
 from airflow_backfill_provider.warehouses.memory.rows import in_order
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import Value, cast, land, parse_type
 from airflow_backfill_provider.warehouses.predicate import row_expression
+from airflow_backfill_provider.warehouses.sql import within
 from airflow_backfill_provider.windows import Partition
 
 _EXACT_NUMBERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL"})
@@ -71,10 +72,12 @@ def flags(table: Table, expression: str) -> list[bool]:
     return [bool(held) for (held,) in found]
 
 
-def metric_query(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition], metric: Metric) -> str:
+def metric_query(
+    tables: Sequence[str], partition_by: str, clock: Clock, partitions: Sequence[Partition], metric: Metric
+) -> str:
     """The metric of the partitions together as a statement that ``MemoryWarehouse.query`` runs."""
     column = _quote(metric.columns[0]) if metric.columns else ""
-    source = _partition_rows(tables, partition_by, partitions)
+    source = _partition_rows(tables, partition_by, clock, partitions)
     if metric.where:
         source += f" AND ({row_expression(metric.where, DIALECT)})"
     match metric.kind:
@@ -184,20 +187,12 @@ def _within(value: Any, low: Any, high: Any, *, inclusive: bool) -> bool:
     return (low is None or value > low) and (high is None or value < high)
 
 
-def _partition_rows(tables: Sequence[str], partition_by: str, partitions: Sequence[Partition]) -> str:
-    column = _quote(partition_by)
-    windows = " OR ".join(
-        f"({column} >= {_moment(partition.window.start)} AND {column} < {_moment(partition.window.end)})"
-        for partition in partitions
-    )
+def _partition_rows(tables: Sequence[str], partition_by: str, clock: Clock, partitions: Sequence[Partition]) -> str:
+    inside = within(_quote(partition_by), [partition.span for partition in partitions], clock)
     if len(tables) == 1:
-        return f"FROM {_dotted(tables[0])} WHERE ({windows})"
+        return f"FROM {_dotted(tables[0])} WHERE {inside}"
     together = " UNION ALL ".join(f"SELECT * FROM {_dotted(table)}" for table in tables)
-    return f"FROM ({together}) AS r WHERE ({windows})"
-
-
-def _moment(bound: datetime) -> str:
-    return f"TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S.%f}'"
+    return f"FROM ({together}) AS r WHERE {inside}"
 
 
 def _dotted(name: str) -> str:

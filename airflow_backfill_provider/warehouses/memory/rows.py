@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from typing import Any
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Fingerprint
+from airflow_backfill_provider.warehouses.clocks import Clock
 from airflow_backfill_provider.warehouses.memory.select import Row, Table
-from airflow_backfill_provider.warehouses.memory.values import Value, land
-from airflow_backfill_provider.windows import Partition, Window
+from airflow_backfill_provider.warehouses.memory.values import land
+from airflow_backfill_provider.windows import Partition
 
 METHOD = "memory 1"
 
@@ -40,30 +40,23 @@ def in_order(table: Table, names: Sequence[str]) -> list[Row]:
     return [tuple(row[positions[name]] for name in names) for row in table.rows]
 
 
-def cut(table: Table, partition_by: str, partitions: Sequence[Partition]) -> dict[str, Table]:
-    """The rows of each partition, by key and in the given order."""
-    moments = [moment for (moment,) in in_order(table, (partition_by,))]
-    return {
-        partition.key: Table(
-            table.columns,
-            tuple(row for row, moment in zip(table.rows, moments, strict=True) if holds(partition.window, moment)),
-        )
-        for partition in partitions
-    }
+def cut(table: Table, partition_by: str, clock: Clock, partitions: Sequence[Partition]) -> dict[str, Table]:
+    """The rows of each partition, by key and in the given order.
 
-
-def instant(value: Value) -> datetime:
-    """The moment that a value of the partition column tells; without a zone it means UTC."""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=UTC)
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC)
-    raise WarehouseError(f"{value!r} is neither a date nor a timestamp, so it belongs to no partition.")
-
-
-def holds(window: Window, value: Value) -> bool:
-    """Whether the window holds the value; none holds NULL."""
-    return value is not None and window.start <= instant(value) < window.end
+    :raises WarehouseError: the partition column holds a value that no partition has, such as 20240231.
+    """
+    values = in_order(table, (partition_by,))
+    tables = {}
+    for partition in partitions:
+        holds, only = clock.holds(partition.span), clock.only_value(partition)
+        inside = [(row, value) for row, (value,) in zip(table.rows, values, strict=True) if holds(value)]
+        if strange := [value for _, value in inside if only not in (None, value)]:
+            raise WarehouseError(
+                f"{partition_by} holds {strange[0]!r}, which is not written as column_format says, so it belongs to no "
+                "partition. Mend these rows, or correct column_format in the spec."
+            )
+        tables[partition.key] = Table(table.columns, tuple(row for row, _ in inside))
+    return tables
 
 
 def fingerprint(rows: Sequence[Row]) -> Fingerprint:

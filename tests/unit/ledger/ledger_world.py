@@ -46,7 +46,7 @@ def stored_plan(text: str = "v1") -> StoredPlan:
 def new_backfill(
     backfill_id: str = "bf1",
     partitions: Sequence[Partition] | None = None,
-    windows: Sequence[Window] | None = None,
+    spans: Sequence[Window] | None = None,
     **changes: Any,
 ) -> NewBackfill:
     chosen = days(1, 3) if partitions is None else partitions
@@ -61,7 +61,7 @@ def new_backfill(
         reason="cancelled flights looked punctual",
         requested_by="ana",
         partitions=chosen,
-        windows=merge(chosen) if windows is None else windows,
+        spans=merge(chosen) if spans is None else spans,
         plan=stored_plan(),
     )
     return replace(new, **changes)

@@ -44,8 +44,8 @@ def test_an_opened_backfill_reads_back_as_it_was_opened(ledger_url: str):
         assert (backfill.backup_location, backfill.backup_fingerprints) == (None, {})
         assert ledger.plan("bf1") == new.plan
         partitions = ledger.partitions("bf1")
-        assert [(key, record.window) for key, record in partitions.items()] == [
-            (partition.key, partition.window) for partition in new.partitions
+        assert [(key, record.span) for key, record in partitions.items()] == [
+            (partition.key, partition.span) for partition in new.partitions
         ]
         assert {(record.state, record.attempt, record.location) for record in partitions.values()} == {
             (P.PENDING, 0, None)
@@ -69,15 +69,15 @@ def test_a_backfill_is_opened_once(ledger: Ledger):
     [
         ((), (window(1, 3),), "has no partition"),
         ((*days(1, 2), *days(2, 3)), (window(1, 3),), "'2013-02-02' 2 times"),
-        (days(1, 3), (window(1, 2),), r"2013-02-03.*, which no window to claim covers"),
-        (days(1, 3), (), r"2013-02-01.*, which no window to claim covers"),
+        (days(1, 3), (window(1, 2),), r"2013-02-03.*, which no span to claim covers"),
+        (days(1, 3), (), r"2013-02-01.*, which no span to claim covers"),
     ],
 )
 def test_a_backfill_whose_partitions_are_none_repeated_or_unclaimed_is_not_opened(
     ledger: Ledger, partitions, windows, why: str
 ):
     with pytest.raises(LedgerError, match=why):
-        ledger.open_backfill(new_backfill("bf1", partitions, windows=windows), by="ana")
+        ledger.open_backfill(new_backfill("bf1", partitions, spans=windows), by="ana")
     assert ledger.find_backfill("bf1") is None
 
 

@@ -8,6 +8,7 @@ from ledger_world import TARGET, B, bring_backfill_to, days, new_backfill, open_
 from airflow_backfill_provider.errors import LedgerError, RangeLocked
 from airflow_backfill_provider.ledger.range_locks import first_uncovered, union
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.windows import Value, list_partition
 
 SPANS = st.lists(
     st.tuples(st.integers(1, 9), st.integers(0, 2)).map(lambda span: (span[0], span[0] + span[1])), max_size=8
@@ -46,7 +47,7 @@ def test_a_gap_in_the_range_belongs_to_whoever_claims_it(ledger: Ledger, order: 
 
 
 def test_windows_claimed_in_pieces_are_owned_as_a_whole(ledger: Ledger):
-    ledger.open_backfill(new_backfill("a", days(1, 6), windows=[window(4, 6), window(1, 3)]), by="ana")
+    ledger.open_backfill(new_backfill("a", days(1, 6), spans=[window(4, 6), window(1, 3)]), by="ana")
     assert ledger.holds_range("a", [window(2, 5)])
 
 
@@ -60,6 +61,64 @@ def test_two_tenants_share_a_range_and_no_tenant_means_all_of_them(ledger: Ledge
     open_backfill(ledger, "everyone", 4, 5)
     with pytest.raises(RangeLocked):
         open_backfill(ledger, "east", 5, 6, tenant="east")
+
+
+REGIONS = {key: list_partition(key) for key in ("eu", "us", "asia")}
+
+
+def open_list(ledger: Ledger, backfill_id: str, *keys: str) -> None:
+    ledger.open_backfill(new_backfill(backfill_id, [REGIONS[key] for key in keys]), by="ana")
+
+
+def test_a_value_belongs_to_one_backfill_and_other_values_to_others(ledger: Ledger):
+    open_list(ledger, "a", "eu", "us")
+    with pytest.raises(RangeLocked, match="'a' owns the value 'us'") as refused:
+        open_list(ledger, "b", "asia", "us")
+    assert refused.value.owner == "a"
+    assert ledger.find_backfill("b") is None
+    open_list(ledger, "b", "asia")
+    assert ledger.holds_range("a", [Value("eu"), Value("us")])
+    assert not ledger.holds_range("a", [Value("eu"), Value("asia")])
+    assert not ledger.holds_range("a", [window(1, 1)])
+    assert ledger.lock_owner(TARGET, [Value("asia")]) == "b"
+    assert ledger.lock_owner(TARGET, [Value("nowhere")]) is None
+
+
+@pytest.mark.parametrize("first", ["windows", "values"])
+def test_a_window_and_a_value_of_one_target_always_collide(ledger: Ledger, first: str):
+    claims = [lambda: open_backfill(ledger, "by_time", 1, 3), lambda: open_list(ledger, "by_value", "eu")]
+    one, other = claims if first == "windows" else reversed(claims)
+    one()
+    with pytest.raises(RangeLocked):
+        other()
+    open_backfill(ledger, "elsewhere", 1, 3, target="analytics.other")
+
+
+def test_values_are_given_back_and_claimed_again(ledger: Ledger):
+    open_list(ledger, "a", "eu")
+    bring_backfill_to(ledger, "a", B.COMPLETED)
+    open_list(ledger, "b", "eu")
+    with pytest.raises(RangeLocked, match="'b' owns"):
+        ledger.claim_range("a", [Value("eu")], by="ana")
+    bring_backfill_to(ledger, "b", B.COMPLETED)
+    ledger.claim_range("a", [Value("eu")], by="ana")
+    events = ledger.events("a")
+    assert events[-1].detail == {"spans": ["the value 'eu'"]}
+    ledger.claim_range("a", [Value("eu")], by="ana")
+    assert ledger.events("a") == events
+
+
+def test_a_list_backfill_whose_value_is_not_claimed_is_not_opened(ledger: Ledger):
+    with pytest.raises(LedgerError, match="a partition the value 'us', which no span to claim covers"):
+        ledger.open_backfill(new_backfill("a", list(REGIONS.values()), spans=[Value("eu")]), by="ana")
+
+
+def test_the_partitions_of_a_list_come_back_with_their_values(ledger: Ledger):
+    open_list(ledger, "a", "us", "eu")
+    assert {key: record.span for key, record in ledger.partitions("a").items()} == {
+        "eu": Value("eu"),
+        "us": Value("us"),
+    }
 
 
 @pytest.mark.parametrize("end", [B.COMPLETED, B.ROLLED_BACK, B.EXPIRED])
@@ -99,7 +158,7 @@ def test_no_window_is_never_owned_and_never_claimed(ledger: Ledger):
     open_backfill(ledger, "a", 1, 3)
     assert not ledger.holds_range("a", [])
     assert ledger.lock_owner(TARGET, []) is None
-    with pytest.raises(LedgerError, match="claims no window"):
+    with pytest.raises(LedgerError, match="claims no span"):
         ledger.claim_range("a", [], by="ana")
 
 

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_processes import run_together
@@ -16,6 +18,7 @@ from airflow_backfill_provider.errors import LedgerError
 from airflow_backfill_provider.ledger.schema import HEAD, MIGRATIONS
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.tables import PREFIX, VERSION_TABLE, Base
+from airflow_backfill_provider.windows import Value, list_partition
 
 CALLS: dict[str, Callable[[Ledger], object]] = {
     "open_backfill": lambda ledger: ledger.open_backfill(new_backfill(), by="x"),
@@ -73,6 +76,40 @@ def test_the_migrated_schema_is_the_one_the_code_declares(ledger: Ledger):
 
 def test_the_newest_migration_is_the_one_the_code_expects():
     assert ScriptDirectory(str(MIGRATIONS)).get_heads() == [HEAD]
+
+
+def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger_url: str):
+    with Ledger(ledger_url) as ledger:
+        with ledger._engine.write() as connection:
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(MIGRATIONS))
+            command.upgrade(config, "0001")
+            at = "2013-02-01 00:00:00"
+            for table, columns in (
+                ("backfill", dict.fromkeys(("backfill_id", "name", "tenant", "dag_id", "run_id", "mode", "reason",
+                    "requested_by"), "a") | {"target": TARGET, "state": "planned", "revision": 1, "created_at": at,
+                    "updated_at": at}),
+                ("target", {"target": TARGET}),
+                ("partition", {"backfill_id": "a", "key": "2013-02-01", "window_start": at,
+                    "window_end": "2013-02-02 00:00:00", "state": "pending", "attempt": 0, "reason": "", "updated_at": at}),
+                ("evidence", {"backfill_id": "a", "key": "2013-02-01", "revision": 1, "body": "{}", "recorded_by": "a",
+                    "recorded_at": at}),
+                ("range_lock", {"backfill_id": "a", "target": TARGET, "tenant": "", "window_start": at,
+                    "window_end": "2013-02-02 00:00:00", "claimed_at": at}),
+            ):  # fmt: skip
+                names = ", ".join(columns)
+                values = ", ".join(f":{name}" for name in columns)
+                connection.execute(text(f"INSERT INTO {PREFIX}{table} ({names}) VALUES ({values})"), columns)
+        with pytest.raises(LedgerError, match="older schema 0001"):
+            ledger.backfills()
+
+        assert ledger.upgrade() is True
+
+        assert ledger.partitions("a")["2013-02-01"].span == window(1, 1)
+        assert ledger.holds_range("a", [window(1, 1)])
+        assert ledger.evidence("a") == {"2013-02-01": [{}]}
+        ledger.open_backfill(new_backfill("b", [list_partition("eu")], target="analytics.other"), by="ana")
+        assert ledger.partitions("b")["eu"].span == Value("eu")
 
 
 def test_migrations_import_nothing_that_could_change_under_them():

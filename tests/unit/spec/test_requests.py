@@ -16,6 +16,25 @@ def test_a_range_and_nothing_else_publishes() -> None:
     assert (request.mode, request.include_live, request.restage) == (Mode.PUBLISH, False, False)
 
 
+def test_a_start_alone_is_a_range_with_an_open_end() -> None:
+    request = Request.from_conf({"start_date": "2013-02-01"})
+    assert (request.end_date, request.is_relative, request.expand) == (None, True, False)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "relative"),
+    [
+        ("2013-02-01", "2013-06-30", False),
+        ("2013-02", "2013-06", False),
+        ("2013-02-01", "yesterday", True),
+        ("-30d", "2013-06-30", True),
+        ("-30d", "now", True),
+    ],
+)
+def test_a_range_is_relative_when_one_of_its_ends_depends_on_the_moment(start: str, end: str, relative: bool) -> None:
+    assert Request.from_conf({"start_date": start, "end_date": end}).is_relative is relative
+
+
 def test_form_fields_left_empty_count_as_absent() -> None:
     assert Request.from_conf({**RANGE, "partitions": [], "exclude": None, "reason": ""}) == Request.from_conf(RANGE)
 
@@ -24,7 +43,7 @@ def test_form_fields_left_empty_count_as_absent() -> None:
     ("conf", "told"),
     [
         ({}, "give start_date and end_date, or partitions"),
-        ({"start_date": "2013-02-01"}, "give start_date and end_date, or partitions"),
+        ({"end_date": "2013-02-01"}, "give start_date and end_date, or partitions"),
         ({**RANGE, "partitions": ["2013-02-01"]}, "either start_date and end_date, or partitions"),
         ({**RANGE, "backfill_id": "0123456789ab"}, "brings its own range"),
         ({"backfill_id": "../../../etc"}, "backfill_id"),

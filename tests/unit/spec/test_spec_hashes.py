@@ -39,6 +39,10 @@ DECIDES_ROWS = [
     {"target__table": "analytics.fct_order"},
     {"target__partition_by": "day"},
     {"target__key": ["order_id", "line"]},
+    {"target__grain": "month"},
+    {"target__timezone": "Asia/Tokyo"},
+    {"target__column_timezone": "Asia/Tokyo"},
+    {"target__column_format": "yyyymmdd"},
 ]
 DECIDES_NO_ROWS = [
     {"name": "other"},

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -263,6 +264,49 @@ def test_a_kind_sets_comparisons_and_a_written_one_replaces_its_own() -> None:
     written = load(WHOLE + lines + "compare:\n  - row_diff: {max_added: 3}\n")
     assert written.comparisons == written.compare
     assert load(WHOLE).comparisons == load(WHOLE + "kind: first_load\n").comparisons == ()
+
+
+def targeted(settings: str, rest: str = "") -> str:
+    return WHOLE.replace("key: [order_id]", f"key: [order_id], {settings}") + rest
+
+
+def test_every_grain_zone_and_column_reads_as_documented() -> None:
+    spec = load(
+        targeted(
+            "grain: month, timezone: America/New_York, column_timezone: Asia/Kolkata",
+            "source: {table: raw.orders, partition_by: month_id, column_format: yyyymm}\n",
+        )
+    )
+    target = spec.target
+    assert (target.grain, target.timezone, target.column_timezone) == ("month", "America/New_York", "Asia/Kolkata")
+    assert spec.source is not None
+    assert spec.source.column_format == "yyyymm"
+    assert BackfillSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize(
+    ("settings", "rest", "told"),
+    [
+        ("timezone: America/NewYork", "", "line 2: target.timezone = 'America/NewYork': .*mean 'America/New_York'"),
+        ("column_timezone: Berlin", "", "target.column_timezone = 'Berlin': .*did you mean 'Europe/Berlin'"),
+        ("grain: weekly", "", "target.grain = 'weekly': must be 'hour', 'day', 'week'"),
+        ("column_format: yyymmdd", "", "column_format = 'yyymmdd': .*did you mean 'yyyymmdd'"),
+        ("grain: list, timezone: Asia/Tokyo", "", "timezone says how a column tells time, and grain list has none"),
+        ("grain: list, column_format: yyyymm", "", "column_format says how a column tells time"),
+        (
+            "grain: list",
+            "source: {table: raw.o, partition_by: r, column_format: yyyy}\n",
+            "source.column_format and column_timezone have no meaning for grain list",
+        ),
+    ],
+)
+def test_a_grain_zone_or_format_that_cannot_be_meant_is_refused(settings: str, rest: str, told: str) -> None:
+    assert re.search(told, refusal(targeted(settings, rest)))
+
+
+def test_a_list_has_no_logical_date() -> None:
+    message = refusal(targeted("grain: list").replace("sql: sql/fct_orders.sql", "sql: a.sql, logical_date: start"))
+    assert "transform.logical_date has no meaning for grain list" in message
 
 
 def test_two_sql_checks_of_one_name_are_refused() -> None:

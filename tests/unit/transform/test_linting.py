@@ -9,16 +9,18 @@ from airflow_backfill_provider.windows import Grain, parse_key
 BOUND = "d >= '{{ data_interval_start }}' AND d < '{{ data_interval_end }}'"
 
 
-def findings(sql: str, dialect: str = "duckdb", day: str = "2013-02-05") -> tuple[Finding, ...]:
+def findings(
+    sql: str, dialect: str = "duckdb", key: str = "2013-02-05", grain: Grain = Grain.DAY, zone: str = "UTC"
+) -> tuple[Finding, ...]:
     spec = BackfillSpec.model_validate(
         {
             "name": "fct",
-            "target": {"table": "analytics.fct", "partition_by": "d", "key": ["id"]},
+            "target": {"table": "analytics.fct", "partition_by": "d", "key": ["id"], "grain": grain, "timezone": zone},
             "transform": {"sql": sql},
             "compute": {"conn_id": "w"},
         }
     )
-    return lint(spec, parse_key(day, Grain.DAY), dialect)
+    return lint(spec, parse_key(key, grain, zone), dialect)
 
 
 def codes(sql: str, dialect: str = "duckdb") -> list[str]:
@@ -130,4 +132,49 @@ def test_findings_come_in_the_order_of_their_lines_and_once_each() -> None:
 
 @pytest.mark.parametrize("day", ["0001-01-01", "9999-12-30"])
 def test_the_first_and_the_last_day_of_the_calendar_can_be_judged(day: str) -> None:
-    assert findings(f"SELECT id FROM t WHERE {BOUND}", day=day) == ()
+    assert findings(f"SELECT id FROM t WHERE {BOUND}", key=day) == ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "key"),
+    [
+        ("SELECT id FROM t WHERE region = '{{ partition_value }}'", "eu"),
+        ("SELECT id FROM t WHERE tenant = {{ partition_value }}", "42"),
+        ("SELECT id FROM t WHERE region IN ('{{ partition_key }}')", "eu"),
+    ],
+)
+def test_a_list_bound_by_its_value_is_not_complained_about(sql: str, key: str) -> None:
+    assert findings(sql, key=key, grain=Grain.LIST) == ()
+
+
+def test_a_list_without_its_value_in_the_filter_is_complained_about_in_its_own_words() -> None:
+    (found,) = findings("SELECT id FROM t WHERE region = 'eu'", key="eu", grain=Grain.LIST)
+    assert found.code == "no_partition_bound"
+    assert "partition_value" in found.message
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_utc_date_under_local_days_is_pointed_out_with_what_to_write(zone: str) -> None:
+    day = "d = DATE '{{ data_interval_start | ds }}'"
+    local = day.replace("start |", f"start.in_timezone('{zone}') |")
+    (found,) = findings(f"SELECT id FROM t\nWHERE {day}", zone=zone)
+    assert (found.code, found.line) == ("utc_date", 2)
+    assert f"in_timezone('{zone}') | ds" in found.message
+    assert findings(f"SELECT id FROM t WHERE {local}", zone=zone) == ()
+    assert findings(f"SELECT id FROM t WHERE {day}") == ()
+
+
+@pytest.mark.parametrize(
+    ("grain", "key", "zone", "sql", "found"),
+    [
+        (Grain.DAY, "2013-02-05", "Asia/Tokyo", "{{ e.in_timezone('Asia/Tokyo') | ds }}", ["inclusive_end"]),
+        (Grain.MONTH, "2013-02", "UTC", "{{ e | ds }}", ["inclusive_end"]),
+        (Grain.HOUR, "2013-02-05T10", "UTC", "{{ e.to_datetime_string() }}", ["inclusive_end"]),
+        (Grain.HOUR, "2013-02-05T10", "UTC", "{{ e.subtract(seconds=1).to_datetime_string() }}", []),
+    ],
+)
+def test_an_end_that_is_included_is_found_for_every_grain(
+    grain: Grain, key: str, zone: str, sql: str, found: list[str]
+) -> None:
+    bound = f"d >= '{{{{ data_interval_start }}}}' AND d <= '{sql.replace('e', 'data_interval_end', 1)}'"
+    assert [one.code for one in findings(f"SELECT id FROM t WHERE {bound}", key=key, grain=grain, zone=zone)] == found

@@ -7,7 +7,7 @@ import pytest
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.spec.model import SqlTransform
 from airflow_backfill_provider.transform import render
-from airflow_backfill_provider.windows import Grain, parse_key
+from airflow_backfill_provider.windows import Grain, list_partition, parse_key
 
 DAY = parse_key("2013-02-05", Grain.DAY)
 
@@ -41,6 +41,44 @@ def rendered(sql: str, **settings: Any) -> str:
 )
 def test_a_template_renders_as_airflow_renders_it_for_that_interval(template: str, text: str) -> None:
     assert rendered(template) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("{{ partition_key }}", "2013-02-05"),
+        ("{{ data_interval_start }}", "2013-02-04 15:00:00+00:00"),
+        ("{{ data_interval_start | ds }}", "2013-02-04"),  # the date in UTC, as Airflow's filter gives it
+        ("{{ data_interval_start.in_timezone('Asia/Tokyo') | ds }}", "2013-02-05"),
+        ("{{ data_interval_end.in_timezone('Asia/Tokyo') | ds_nodash }}", "20130206"),
+        ("{{ data_interval_start.in_timezone('Asia/Tokyo') }}", "2013-02-05 00:00:00+09:00"),
+    ],
+)
+def test_the_bounds_of_a_local_day_are_instants_in_utc_until_the_template_says_otherwise(
+    template: str, text: str
+) -> None:
+    assert render(SqlTransform(sql=template), parse_key("2013-02-05", Grain.DAY, "Asia/Tokyo")) == text
+
+
+def test_a_list_partition_gives_its_value_and_its_key() -> None:
+    sql = "WHERE region = '{{ partition_value }}' -- {{ partition_key }}"
+    assert render(SqlTransform(sql=sql), list_partition("eu west")) == "WHERE region = 'eu west' -- eu west"
+
+
+@pytest.mark.parametrize("name", ["data_interval_start", "data_interval_end", "ds", "logical_date"])
+def test_a_list_partition_has_no_time_and_the_refusal_says_what_it_has(name: str) -> None:
+    with pytest.raises(TransformRefused, match=rf"'{name}' \(line 1\).*value of a list.*partition_value"):
+        render(SqlTransform(sql=f"{{{{ {name} }}}}"), list_partition("eu"))
+
+
+def test_a_run_of_partitions_has_no_key_in_common() -> None:
+    with pytest.raises(TransformRefused, match="'partition_key'"):
+        rendered("{{ partition_key }}", scope="range")
+
+
+def test_a_window_has_no_value() -> None:
+    with pytest.raises(TransformRefused, match=r"'partition_value' .*does not have.*data_interval_start"):
+        rendered("{{ partition_value }}")
 
 
 @pytest.mark.parametrize(("bound", "ds"), [("start", "2013-02-05"), ("end", "2013-02-06")])

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_backfill_provider.warehouses.base import Clock
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP, Clock, ColumnKind
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece, fingerprints
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Grain, Partition, Window, partition_at
 
+DATES = Clock(ColumnKind.DATE)
 VALUES = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
@@ -61,12 +63,12 @@ def test_a_nul_character_cannot_be_text() -> None:
 
 def test_a_predicate_without_a_window_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="at least one window"):
-        within("day", [], Clock.DATE)
+        within("day", [], DATES)
 
 
 def test_a_date_column_is_cut_at_midnight_only() -> None:
-    with pytest.raises(ValueError, match="not midnight"):
-        instant(datetime(2024, 1, 1, 5, tzinfo=UTC), Clock.DATE)
+    with pytest.raises(SpecError, match="not the start of one"):
+        instant(datetime(2024, 1, 1, 5, tzinfo=UTC), DATES)
 
 
 EDGES = ["0001-01-01", "1969-12-31", "1970-01-01", "2024-02-29", "2024-03-01", "2199-01-01"]
@@ -87,7 +89,7 @@ def test_rows_on_every_edge_belong_to_exactly_one_day(
         "TIMESTAMP_MS": " 23:59:59.999",
         "TIMESTAMP": " 23:59:59.999999",
     }.get(column_type, " 23:59:59.999999999")
-    clock = Clock.DATE if column_type == "DATE" else Clock.TIMESTAMP
+    clock = DATES if column_type == "DATE" else UTC_TIMESTAMP
     connection.execute(f"CREATE OR REPLACE TABLE t (at {column_type}, v INTEGER)".replace("at ", '"at" '))
     connection.execute(
         f"INSERT INTO t VALUES ('{first.key}', 1), ('{first.key}{tick}', 2), ('{second.key}', 3), ('{second.key}{tick}', 4), "
@@ -123,10 +125,10 @@ def test_windows_of_any_shape_hold_the_rows_that_lie_in_them(
     if not partitions:
         return
     connection.execute("CREATE OR REPLACE TABLE t (m TIMESTAMP, v INTEGER)")
-    values = ", ".join("(NULL, 1)" if row is None else f"({instant(row, Clock.TIMESTAMP)}, 1)" for row in rows)
+    values = ", ".join("(NULL, 1)" if row is None else f"({instant(row, UTC_TIMESTAMP)}, 1)" for row in rows)
     if values:
         connection.execute(f"INSERT INTO t VALUES {values}")
-    piece = Piece("t", "m", Clock.TIMESTAMP, partitions)
+    piece = Piece("t", "m", UTC_TIMESTAMP, partitions)
     buckets = Buckets(partitions, [piece])
 
     found = connection.execute(fingerprints(buckets, [piece], ["m", "v"])).fetchall()

@@ -125,7 +125,7 @@ def test_a_file_called_memory_works(tmp_path: Path) -> None:
     Shop.create(tmp_path).path.rename(tmp_path / "memory.duckdb")
     warehouse = DuckDBWarehouse(tmp_path / "memory.duckdb")
 
-    assert warehouse.describe("analytics.orders", "day", ["id"]).clock == "date"
+    assert warehouse.describe("analytics.orders", "day", ["id"]).clock.kind == "date"
 
 
 def test_a_process_that_has_the_file_open_already_can_stage_and_publish(shop: Shop) -> None:
