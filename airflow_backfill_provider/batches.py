@@ -11,6 +11,8 @@ from airflow_backfill_provider.windows import Partition, describe
 
 SECONDS_PER_TASK = 60
 """``auto`` makes more tasks only when one would be estimated to run longer than this."""
+PARTITIONS_PER_TASK = 128
+"""``auto`` gives one task no more than these, however fast they are: what one log and one mapped entry still show well."""
 MOST_TASKS = 1024
 """Airflow's ``core.max_map_length``; a longer XCom list fails the task that pushes it."""
 
@@ -38,7 +40,7 @@ def deal(
     if not count:
         return ()
     if partitions_per_task == "auto":
-        waves = max(1, ceil(count / (64 * max_concurrency)))
+        waves = max(1, ceil(count / (PARTITIONS_PER_TASK * max_concurrency)))
         longer = ceil(estimated_seconds / (SECONDS_PER_TASK * max_concurrency))
         tasks = min(count, max_concurrency * max(waves, min(longer, 4)))
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -50,8 +50,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_json` reads them back."""
-        values = asdict(replace(self, metric=None))
-        del values["metric"]
+        values = {name: getattr(self, name) for name in _RECORDED}
         return values | {"verdict": str(self.verdict)}
 
     @classmethod
@@ -79,3 +78,6 @@ class Outcome:
         parts += [self.detail] if self.detail else []
         parts += [f"SQL: {self.sql}"] if self.sql else []
         return "; ".join(parts)
+
+
+_RECORDED = tuple(field.name for field in fields(Outcome) if field.name != "metric")

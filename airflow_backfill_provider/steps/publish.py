@@ -132,7 +132,8 @@ def _require_ready(work: Work, plan: Plan, records: Mapping[str, PartitionRecord
         raise PublishRefused(
             f"{len(unready)} partitions are not validated: {', '.join(unready[:5])}. Nothing was written."
         )
-    mixed = [key for key, record in records.items() if record.staged_intent != plan.intent_hash]
+    intent = plan.intent_hash
+    mixed = [key for key, record in records.items() if record.staged_intent != intent]
     if mixed:
         raise PublishRefused(
             f"{len(mixed)} partitions were staged under another intent ({', '.join(mixed[:5])}); stage them again. "

@@ -9,7 +9,7 @@ from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.transform import prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute
+from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition
 from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
 
 NEIGHBOURS = 3
@@ -41,7 +41,7 @@ def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -
     events = work.ledger.events(work.backfill_id)
     if any(event.action == PROOF_EVENT and event.detail.get("intent") == plan.intent_hash for event in events):
         return True
-    alone, jointly = (_marks(work, plan, way(plan, neighbours)) for way in (one_by_one, together))
+    alone, jointly = _both_ways(work, plan, neighbours)
     differing = [key for key, mark in alone.items() if jointly[key] != mark]
     if differing:
         counts = ", ".join(
@@ -57,11 +57,17 @@ def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -
     return True
 
 
-def _marks(work: Work, plan: Plan, recomputes: Sequence[Recompute]) -> dict[str, Fingerprint]:
-    """What the SELECTs give for each partition, staged aside and thrown away."""
+def _both_ways(
+    work: Work, plan: Plan, neighbours: Sequence[Partition]
+) -> tuple[dict[str, Fingerprint], dict[str, Fingerprint]]:
+    """What the file gives for each partition alone, and together; staged aside and thrown away."""
     with work.warehouse.open_stage(plan.target, work.backfill_id, "proof") as writer:
-        staged = writer.write(*recomputes)
+        alone, jointly = (writer.write(*way(plan, neighbours)) for way in (one_by_one, together))
     work.warehouse.drop(writer.location)
+    return _marks(alone), _marks(jointly)
+
+
+def _marks(staged: Sequence[StagedPartition]) -> dict[str, Fingerprint]:
     return {entry.partition.key: entry.fingerprint for entry in staged}
 
 

@@ -31,7 +31,7 @@ class StageResult:
 def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     """Stage every partition of a batch that is not staged yet; a failing one does not lose its mates' work.
 
-    The stop signal is heeded before each group of partitions, which is one, or a quarter of a second of fast ones.
+    The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises Stopped: a stop signal is set; what was staged stays.
@@ -121,7 +121,7 @@ class _Batch:
         )
 
 
-_GROUP_SECONDS = 0.25
+_GROUP_SECONDS = 0.5
 """How long a group of fast partitions may take: what a stop waits for, and what a killed worker does again."""
 _GROWTH = 4
 

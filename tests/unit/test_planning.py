@@ -65,7 +65,7 @@ def test_a_real_request_gives_the_right_days_tasks_and_bounds_without_the_day_be
     batches = deal(partitions, max_concurrency=4, partitions_per_task="auto", estimated_seconds=0)
     sizes = [len(batch.keys) for batch in batches]
     assert [key for batch in batches for key in batch.keys] == [partition.key for partition in partitions]
-    assert len(batches) == min(len(partitions), 4 * ceil(len(partitions) / 256))
+    assert len(batches) == min(len(partitions), 4 * ceil(len(partitions) / 512))
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 

@@ -267,8 +267,8 @@ class DuckDBWarehouse:
                 database = session.attach(self._files.path(location), options=WRITABLE)
                 stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
                 stage.create()
-                yield stage
-                stage.close()
+                with session.bulk_loading():
+                    yield stage
         finally:
             if stage is None or stage.is_empty:
                 self._files.drop(location)

@@ -82,7 +82,7 @@ class Replacement:
     def run(self) -> Receipt:
         """Replace the range and write the receipt, all in one commit or not at all."""
         text = comment(self._session.run, self._table)
-        with self._session.transaction():
+        with self._session.bulk_loading(), self._session.transaction():
             self.guard(text)
             self.refuse_other_columns()
             self.refuse_moved()

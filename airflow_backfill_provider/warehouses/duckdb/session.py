@@ -55,6 +55,22 @@ class Session:
         """Commit, however long it takes: an interrupted one would leave open whether it happened."""
         self._connection.execute("COMMIT")
 
+    @contextmanager
+    def bulk_loading(self) -> Iterator[None]:
+        """Write many rows fast: in whatever order they come, each full row group at once to the file itself.
+
+        Row groups that wait for the commit, to keep the order or to fill a buffer, go through the write-ahead log.
+        """
+        settings = {"preserve_insertion_order": "false", "write_buffer_row_group_count": "1"}
+        for name, value in settings.items():
+            self.run(f"SET {name} = {value}")
+        try:
+            yield
+        finally:
+            for name in settings:
+                with suppress(duckdb.Error):  # the transaction may be aborted, and its error is the one that matters
+                    self._connection.execute(f"RESET {name}")
+
     def attach(self, file: Path, *, options: str = "READ_ONLY") -> str:
         """Attach one of our files under a name that no user's SQL can mean; returns that name as SQL."""
         alias = quote(f"safe_backfill_{uuid4().hex}")

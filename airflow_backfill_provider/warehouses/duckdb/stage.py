@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import count
 
@@ -46,8 +45,6 @@ class DuckDBStage:
     def create(self) -> None:
         """Make the table that :meth:`write` fills."""
         self._session.run(f"CREATE TABLE {self._rows} ({columns_sql(self._target.columns)}, {_NUMBER} INTEGER)")
-        # A full row group goes to the file itself at once, and not through the write-ahead log.
-        self._session.run("SET write_buffer_row_group_count = 1")
 
     @property
     def is_empty(self) -> bool:
@@ -68,19 +65,12 @@ class DuckDBStage:
                 landed = {number: self._land(number, text) for number, _, text in statements}
                 marks = self._fingerprints(partitions)
                 for number, recompute, text in statements:
-                    inside = sum(marks[partition, number].rows for partition in recompute.partitions)
-                    if inside != landed[number]:
+                    found = [marks[partition] for partition in recompute.partitions]
+                    foreign = any(writers != {number} for _, writers in found if writers)
+                    if foreign or sum(mark.rows for mark, _ in found) != landed[number]:
                         raise self._overrun(recompute, text)
         self._kept.update(partitions)
-        return tuple(
-            StagedPartition(partition, self.location, marks[partition, number])
-            for number, recompute, _ in statements
-            for partition in recompute.partitions
-        )
-
-    def close(self) -> None:
-        """Leave the session as it was."""
-        self._session.run("RESET write_buffer_row_group_count")
+        return tuple(StagedPartition(partition, self.location, marks[partition][0]) for partition in partitions)
 
     def _text(self, recompute: Recompute) -> str:
         if (text := self._session.one_select(recompute.select)) is None:
@@ -97,19 +87,19 @@ class DuckDBStage:
         )
         return int(landed)
 
-    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[tuple[Partition, int], Fingerprint]:
-        """What each statement wrote for each partition; the number of a statement that wrote nothing has no rows."""
+    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[Fingerprint, set[int]]]:
+        """What each partition holds, and the least and greatest number of the statements that wrote it."""
         piece = self._piece(partitions)
         buckets = Buckets(partitions, [piece])
         rows = buckets.select(piece, [f"{row_hash(self._target.column_names)} AS h", f"r.{_NUMBER} AS n"])
         by_key = {partition.key: partition for partition in partitions}
-        found = {
-            (by_key[buckets.key(bucket)], number): Fingerprint(rows, digest, self._method)
-            for bucket, number, rows, digest in self._session.run(
-                f"SELECT b, n, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b, n"
+        nothing: tuple[Fingerprint, set[int]] = (Fingerprint(0, EMPTY_DIGEST, self._method), set())
+        return dict.fromkeys(partitions, nothing) | {
+            by_key[buckets.key(bucket)]: (Fingerprint(rows, digest, self._method), {first, last})
+            for bucket, first, last, rows, digest in self._session.run(
+                f"SELECT b, min(n), max(n), count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b"
             )
         }
-        return defaultdict(lambda: Fingerprint(0, EMPTY_DIGEST, self._method), found)
 
     def _overrun(self, recompute: Recompute, select: str) -> PartitionOverrun:
         """Which rows they are: alone in the table, within the transaction that is about to be rolled back."""
@@ -138,7 +128,7 @@ def copy_published(session: Session, database: str, target: Target, published: P
     """Fill a backup file with exactly the partitions of the published table, in one transaction."""
     names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
     covered = ", ".join(f"({text_literal(partition.key)})" for partition in published.partitions)
-    with session.transaction():
+    with session.bulk_loading(), session.transaction():
         session.run(f"CREATE TABLE {database}.{ROWS} ({columns_sql(target.columns)})")
         session.run(
             f"INSERT INTO {database}.{ROWS} ({quote_all(target.column_names)}) "
