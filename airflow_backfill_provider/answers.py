@@ -34,7 +34,8 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         ),
         Answer(
             question="Is the re-run safe?",
-            answer=f"each partition is recomputed from the same SQL file ({spec.transform.file or 'inline'}) into staging; "
+            answer=f"each partition is recomputed from {'the SQL file of its era' if spec.transform.eras else 'the same SQL file'} "
+            f"({spec.transform.files}) into staging; "
             f"rows are identified by {', '.join(spec.target.key)}; a replaced range converges when run again",
             written=True,
         ),

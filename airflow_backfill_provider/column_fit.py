@@ -27,8 +27,10 @@ class ColumnFit(Frozen):
         return f"{self.name}: {self.yields} lands as {self.lands_as}"
 
 
-def fit(target: Target, produced: Sequence[Column], lossless: Callable[[str, str], bool]) -> tuple[ColumnFit, ...]:
-    """The columns in the target's order.
+def fit(
+    target: Target, produced: Sequence[Column], lossless: Callable[[str, str], bool], file: str
+) -> tuple[ColumnFit, ...]:
+    """The columns in the target's order; ``file`` names the transform in messages.
 
     :raises TransformRefused: some are missing, new, there twice, or would lose values; it names them all.
     """
@@ -53,6 +55,8 @@ def fit(target: Target, produced: Sequence[Column], lossless: Callable[[str, str
         problems.append(f"would lose values: {', '.join(lossy)}; cast them in the SQL")
     if problems:
         raise TransformRefused(
-            f"The transform's columns do not fit {target.table}. " + "; ".join(problems) + ". Nothing was staged."
+            f"The transform's columns ({file}) do not fit {target.table}. "
+            + "; ".join(problems)
+            + ". Nothing was staged."
         )
     return tuple(fits)

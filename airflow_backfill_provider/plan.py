@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -25,7 +26,19 @@ from airflow_backfill_provider.spec_fit import checkable_constraints, require_fi
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window
+from airflow_backfill_provider.windows import Grain, Partition, Window, describe
+
+
+class PlannedEra(Frozen):
+    """The partitions that one SQL file recomputes."""
+
+    file: str
+    label: str
+    """First and last key."""
+    partitions: int
+    first_key: str
+    first_sql: str
+    """The first partition's rendered SQL, as it will run."""
 
 
 class Plan(Frozen):
@@ -51,9 +64,9 @@ class Plan(Frozen):
     rows_outside: int
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
-    """How the transform's columns land in the target's."""
-    first_sql: str
-    """The first partition's rendered SQL, as it will run."""
+    """How the transform's columns land in the target's; of every file that the range touches."""
+    eras: tuple[PlannedEra, ...]
+    """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
@@ -70,6 +83,11 @@ class Plan(Frozen):
     def keys(self) -> tuple[str, ...]:
         """Every partition key, in order."""
         return tuple(partition.key for partition in self.partitions)
+
+    @property
+    def first_sql(self) -> str:
+        """The first partition's rendered SQL, as it will run; empty when there is no partition."""
+        return self.eras[0].first_sql if self.eras else ""
 
     @property
     def baseline_rows(self) -> int:
@@ -167,12 +185,15 @@ def build_plan(
     require_fit(spec, target, warehouse)
     _require_hashable(target)
     _require_cuttable(target, partitions)
-    first_sql, warnings = "", [*resolution.notes, *_cautions(spec, skipped), *unchecked]
-    schema: tuple[ColumnFit, ...] = ()
-    if partitions:
-        first_sql = prepare(spec, partitions[0], capabilities.dialect)
-        schema = fit(target, warehouse.select_columns(first_sql), warehouse.lossless)
-        warnings += [str(finding) for finding in lint(spec, partitions[0], capabilities.dialect)]
+    warnings = [*resolution.notes, *_cautions(spec, skipped), *unchecked]
+    eras: list[PlannedEra] = []
+    fits: list[ColumnFit] = []
+    for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
+        era = _planned_era(spec, members, capabilities.dialect)
+        eras.append(era)
+        fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
+        found = lint(spec, members[0], capabilities.dialect)
+        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in found]
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     require_unpublished(spec, baseline)
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
@@ -197,8 +218,8 @@ def build_plan(
         baseline=baseline,
         source_rows=_source_rows(spec, warehouse, target, partitions),
         rows_outside=outside,
-        schema_section=schema,
-        first_sql=first_sql,
+        schema_section=tuple(dict.fromkeys(fits)),
+        eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         answers=answers(spec, request),
         warnings=tuple(warnings),
@@ -226,6 +247,17 @@ def source_rows(source: SourceSpec, spec: BackfillSpec) -> Source:
         spec.target.timezone, source.column_timezone, source.column_format, spec.target.grain is Grain.LIST
     )
     return Source(source.table, source.partition_by, reading)
+
+
+def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str) -> PlannedEra:
+    first = partitions[0]
+    return PlannedEra(
+        file=spec.transform_of(first).file or "inline",
+        label=describe(partitions),
+        partitions=len(partitions),
+        first_key=first.key,
+        first_sql=prepare(spec, first, dialect),
+    )
 
 
 def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:

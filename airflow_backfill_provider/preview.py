@@ -37,15 +37,18 @@ def preview(plan: Plan) -> str:
     ]
     lines.append("Schema")
     changed = [f"  {fit}" for fit in plan.schema_section if fit.is_changed]
-    lines += [*changed, f"  {len(plan.schema_section) - len(changed)} columns land as the type they are computed as"]
+    alike = {fit.name for fit in plan.schema_section} - {fit.name for fit in plan.schema_section if fit.is_changed}
+    lines += [*changed, f"  {len(alike)} columns land as the type they are computed as"]
     lines.append("Constraints of the table, checked on the staged rows")
     lines += [f"  {constraint.name}: {constraint.text}" for constraint in plan.target.constraints] or ["  none"]
     lines.append("Warnings")
     lines += [f"  - {warning}" for warning in plan.warnings] or ["  none"]
     lines.append("Not proven")
     lines += [f"  - {sentence}" for sentence in plan.not_proven]
-    lines.append(f"SQL of the first partition ({plan.partitions[0].key})")
-    lines += [f"    {line}" for line in plan.first_sql.splitlines()]
+    for era in plan.eras:
+        of_file = f", {era.file} for {era.partitions} partitions: {era.label}" if plan.spec.transform.eras else ""
+        lines.append(f"SQL of the first partition ({era.first_key}{of_file})")
+        lines += [f"    {line}" for line in era.first_sql.splitlines()]
     return "\n".join(lines)
 
 

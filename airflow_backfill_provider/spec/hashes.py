@@ -9,10 +9,12 @@ from typing import Any
 
 from airflow_backfill_provider.spec.model import BackfillSpec
 
+_PLACES: Any = {"transform": {"file": True, "eras": {"__all__": {"file"}}}}
+
 
 def spec_hash(spec: BackfillSpec) -> str:
-    """sha256 (hex) of the whole spec; where its SQL file lies is left out, what the file says is not."""
-    return digest(spec.model_dump(mode="json", exclude={"transform": {"file"}}))
+    """sha256 (hex) of the whole spec; where its SQL files lie is left out, what they say is not."""
+    return digest(spec.model_dump(mode="json", exclude=_PLACES))
 
 
 def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
@@ -34,6 +36,7 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
             },
             "transform": {
                 "sql": spec.transform.sql,
+                "eras": [[era.until, era.sql] for era in spec.transform.eras],
                 "params": spec.transform.params,
                 "logical_date": spec.transform.logical_date,
                 "scope": spec.transform.scope,

@@ -1,6 +1,6 @@
 """From a YAML file to a spec that is whole by itself.
 
-Reads two files, the YAML and the SQL it names; no connection, no Variable, no database.
+Reads the YAML and the SQL files it names; no connection, no Variable, no database.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from pydantic import ValidationError
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.problems import Path as FieldPath
 from airflow_backfill_provider.spec.problems import Problem, explain
 from airflow_backfill_provider.spec.tree import Tree, read_tree
 
 
 def load_spec(path: str | Path) -> BackfillSpec:
-    """Read a spec; ``transform.sql``, a path relative to the YAML file, becomes the SQL file's text.
+    """Read a spec; ``transform.sql`` and each era's, paths relative to the YAML file, become the SQL files' text.
 
     :raises SpecError: naming the file and every problem in it with line, field, value and what to write instead.
     """
@@ -35,18 +36,18 @@ def load_spec(path: str | Path) -> BackfillSpec:
 
 
 def load_spec_text(text: str, origin: str, read_sql: Callable[[str], str]) -> BackfillSpec:
-    """Read a spec from YAML text; ``origin`` names it in messages, ``read_sql`` gives the text of ``transform.sql``.
+    """Read a spec from YAML text; ``origin`` names it in messages, ``read_sql`` gives the text of a path.
 
     :raises SpecError: as :func:`load_spec`.
     """
     tree = read_tree(text)
     if not isinstance(tree.data, dict):
         raise _refusal(origin, tree.problems)
-    sql = _take_sql(tree, origin, read_sql)
+    data = _read_files(tree, origin, read_sql)
     cause: ValidationError | None = None
     spec: BackfillSpec | None = None
     try:
-        spec = BackfillSpec.model_validate(_with_sql(tree.data, sql))
+        spec = BackfillSpec.model_validate(data)
     except ValidationError as error:
         cause = error
         known = {problem.field for problem in tree.problems}
@@ -73,39 +74,47 @@ def find_specs(folder: str | Path) -> tuple[Path, ...]:
     )
 
 
-def _take_sql(tree: Tree, origin: str, read_sql: Callable[[str], str]) -> str | None:
-    """The text of the SQL file, or ``None`` with the problem noted in the tree."""
-    transform = tree.data.get("transform")
+def _read_files(tree: Tree, origin: str, read_sql: Callable[[str], str]) -> dict[str, Any]:
+    """The data with the text of each SQL file in the place of its path; problems are noted in the tree."""
+    data: dict[str, Any] = tree.data
+    transform = data.get("transform")
     if not isinstance(transform, dict):
-        return None
-    if "file" in transform:
-        path = ("transform", "file")
-        tree.problems.append(
-            Problem(tree.line(path), "transform.file", "the path of the SQL file is written in transform.sql")
-        )
-    written = transform.get("sql")
+        return data
+
+    def read(entry: Any, *path: str | int) -> Any:
+        return _with_text(entry, path, tree, origin, read_sql) if isinstance(entry, dict) else entry
+
+    transform = read(transform, "transform")
+    if isinstance(eras := transform.get("eras"), list):
+        read_eras = [read(era, "transform", "eras", number) for number, era in enumerate(eras)]
+        transform = transform | {"eras": read_eras}
+    return data | {"transform": transform}
+
+
+def _with_text(
+    entry: dict[str, Any], path: FieldPath, tree: Tree, origin: str, read_sql: Callable[[str], str]
+) -> dict[str, Any]:
+    """The entry with its SQL file's text; as it is when that cannot be had."""
+    where = (*path, "sql")
+    field, line, written = Problem.write(where), tree.line(where), entry.get("sql")
+    if "file" in entry:
+        place = (*path, "file")
+        message = f"the path of the SQL file is written in {field}"
+        tree.problems.append(Problem(tree.line(place), Problem.write(place), message))
     if not isinstance(written, str) or not written:
-        return None
-    where = ("transform", "sql")
+        return entry
     try:
         text = read_sql(written)
     except (OSError, ValueError) as error:
         reason = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "cannot be read"
         detail = getattr(error, "strerror", None) or str(error)
         message = f"the SQL file {reason}: {detail}. Write its path, relative to {origin}"
-        tree.problems.append(Problem(tree.line(where), "transform.sql", message, written))
-        return None
+        tree.problems.append(Problem(line, field, message, written))
+        return entry
     if not text.strip():
-        tree.problems.append(Problem(tree.line(where), "transform.sql", "the SQL file is empty", written))
-        return None
-    return text
-
-
-def _with_sql(data: dict[str, Any], sql: str | None) -> dict[str, Any]:
-    transform = data.get("transform")
-    if not isinstance(transform, dict) or sql is None:
-        return data
-    return data | {"transform": transform | {"sql": sql, "file": transform["sql"]}}
+        tree.problems.append(Problem(line, field, "the SQL file is empty", written))
+        return entry
+    return entry | {"sql": text, "file": written}
 
 
 def _refusal(origin: str, problems: list[Problem]) -> SpecError:

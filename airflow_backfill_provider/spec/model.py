@@ -1,7 +1,7 @@
 """What a backfill of one target *is*: the reviewed part, without the range.
 
-Parsing reads no connection, no Variable and no database. ``transform.sql`` is a path in YAML; the loader replaces
-it by the file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whole by itself.
+Parsing reads no connection, no Variable and no database. ``sql`` is a path in YAML; the loader replaces it by the
+file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whole by itself.
 """
 
 from __future__ import annotations
@@ -17,15 +17,18 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
+    ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain, require_zone
+from airflow_backfill_provider.windows import Grain, Partition, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
 _DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
@@ -98,16 +101,31 @@ class TargetSpec(Frozen):
 class SqlTransform(Frozen):
     """The SELECT (or one INSERT … SELECT, or CREATE TABLE … AS) that the scheduled pipeline runs."""
 
-    sql: Annotated[str, Field(min_length=1)]
-    """In YAML the path of the file, relative to the spec; once loaded its text."""
+    sql: str = ""
+    """In YAML the path of the file, relative to the spec; once loaded its text. Either this or ``eras``."""
     file: str | None = None
     """The path it was read from, for messages."""
+    eras: tuple[Era, ...] = ()
+    """Other SQL for other stretches of history, oldest first; a partition belongs to the era that its start lies in."""
     params: dict[str, JsonValue] = Field(default_factory=dict)
     logical_date: Literal["start", "end"] | None = None
     """What ``ds``, ``ts`` and ``logical_date`` mean in the file: the partition's start or its end."""
     scope: Literal["partition", "range"] = "partition"
     """How often the file runs: once per partition, or once for all partitions of a task that lie side by side. The
     second is faster, and allowed only while three neighbours give the same rows both ways."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> SqlTransform:
+        if bool(self.sql) == bool(self.eras):
+            raise ValueError("give either sql, the path of the SQL file, or eras: [{until: …, sql: …}, {sql: …}]")
+        return self
+
+    @property
+    def files(self) -> str:
+        """The files it was read from, in words."""
+        if not self.eras:
+            return self.file or "inline"
+        return ", ".join(f"{era.file or 'inline'}{f' until {era.until}' if era.until else ''}" for era in self.eras)
 
     @model_validator(mode="after")
     def _a_range_has_no_logical_date(self) -> SqlTransform:
@@ -207,6 +225,18 @@ class BackfillSpec(Frozen):
             raise ValueError("a name is lower-case letters, digits and _, starts with a letter, at most 40 characters")
         return name
 
+    def era_of(self, partition: Partition) -> int:
+        """The number of the era that the partition's start lies in; 0 when one file is for all of history."""
+        eras, target = self.transform.eras, self.target
+        return era_at(eras, partition.window.start, target.grain, target.timezone) if eras else 0
+
+    def transform_of(self, partition: Partition) -> SqlTransform:
+        """The transform with the one SQL text that recomputes the partition: that of its era."""
+        if not self.transform.eras:
+            return self.transform
+        era = self.transform.eras[self.era_of(partition)]
+        return self.transform.model_copy(update={"sql": era.sql, "file": era.file, "eras": ()})
+
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """The comparisons that hold: those written, then those of the kind that are not."""
@@ -255,6 +285,26 @@ class BackfillSpec(Frozen):
                 raise ValueError(
                     "source.column_format and column_timezone have no meaning for grain list; leave them out"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _eras_end_where_partitions_do(self) -> BackfillSpec:
+        eras, target = self.transform.eras, self.target
+        if eras and target.grain is Grain.LIST:
+            raise ValueError("transform.eras are stretches of time, and grain list has none; use sql")
+        if wrong := list(faults(eras, target.grain, target.timezone)):
+            # An error of the whole spec that stands where it can be mended.
+            raise ValidationError.from_exception_data(
+                self.__class__.__name__,
+                [
+                    {
+                        "type": PydanticCustomError("era", "{reason}", {"reason": reason}),
+                        "loc": ("transform", "eras", number, *(["until"] if eras[number].until else [])),
+                        "input": eras[number].until or eras[number],
+                    }
+                    for number, reason in wrong
+                ],
+            )
         return self
 
     @model_validator(mode="after")

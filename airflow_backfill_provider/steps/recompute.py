@@ -24,23 +24,33 @@ def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, 
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
-    """One SELECT for all partitions that lie side by side."""
-    return tuple(Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect)) for run in side_by_side(partitions))
+    """One SELECT for all partitions that lie side by side in one era."""
+    return tuple(
+        Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect))
+        for era in _by_era(plan, partitions).values()
+        for run in side_by_side(era)
+    )
 
 
 def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -> bool:
-    """Whether ``scope: range`` may be used for these partitions; False when no three of them lie side by side.
+    """Whether ``scope: range`` may be used for these partitions; False when in an era no three of them lie side by side.
 
-    Three neighbours are recomputed alone and together, in a stage that is dropped; once per plan intent.
+    Three neighbours of each era are recomputed alone and together, in a stage that is dropped; once per plan intent.
 
     :raises TransformRefused: the two ways give different rows; naming the partitions. Nothing was kept.
     """
+    proved = {
+        event.detail.get("era")
+        for event in work.ledger.events(work.backfill_id)
+        if event.action == PROOF_EVENT and event.detail.get("intent") == plan.intent_hash
+    }
+    return all(era in proved or _prove(work, plan, era, members) for era, members in _by_era(plan, partitions).items())
+
+
+def _prove(work: Work, plan: Plan, era: int, partitions: Sequence[Partition]) -> bool:
     neighbours = next((run[:NEIGHBOURS] for run in side_by_side(partitions) if len(run) >= NEIGHBOURS), None)
     if neighbours is None:
         return False
-    events = work.ledger.events(work.backfill_id)
-    if any(event.action == PROOF_EVENT and event.detail.get("intent") == plan.intent_hash for event in events):
-        return True
     alone, jointly = _both_ways(work, plan, neighbours)
     differing = [key for key, mark in alone.items() if jointly[key] != mark]
     if differing:
@@ -51,10 +61,19 @@ def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -
             f"transform.scope: range gives other rows than partition by partition ({counts}; where the counts agree, the "
             "values differ), so the rule looks across a partition's bounds. Nothing was kept. Use scope: partition."
         )
-    detail: dict[str, Any] = {"intent": plan.intent_hash, "keys": [partition.key for partition in neighbours]}
+    keys = [partition.key for partition in neighbours]
+    detail: dict[str, Any] = {"intent": plan.intent_hash, "era": era, "keys": keys}
     work.ledger.record_event(work.backfill_id, PROOF_EVENT, by=work.by, detail=detail)
     work.log.info("scope: range equals partition by partition on %s.", describe(neighbours))
     return True
+
+
+def _by_era(plan: Plan, partitions: Sequence[Partition]) -> dict[int, list[Partition]]:
+    """The partitions by the number of their era; those of two eras are recomputed by two files, so never together."""
+    by_era: dict[int, list[Partition]] = {}
+    for partition in partitions:
+        by_era.setdefault(plan.spec.era_of(partition), []).append(partition)
+    return by_era
 
 
 def _both_ways(

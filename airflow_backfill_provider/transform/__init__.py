@@ -12,9 +12,10 @@ __all__ = ["Finding", "lint", "prepare", "render", "require_query", "to_select"]
 
 
 def prepare(spec: BackfillSpec, partition: Partition, dialect: str) -> str:
-    """The SELECT that recomputes one partition, in the engine's dialect (sqlglot's name for it).
+    """The SELECT that recomputes one partition by the file of its era, in the engine's dialect (sqlglot's name for it).
 
     :raises TransformRefused: the file cannot be rendered, or is not a statement whose write can be redirected.
     """
-    origin = spec.transform.file or "The SQL"
-    return to_select(render(spec.transform, partition), spec.target.table, dialect, origin)
+    transform = spec.transform_of(partition)
+    origin = transform.file or "The SQL"
+    return to_select(render(transform, partition), spec.target.table, dialect, origin)

@@ -53,8 +53,12 @@ def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Findin
 
     :raises TransformRefused: as :func:`airflow_backfill_provider.transform.prepare`.
     """
-    query = _query(spec, partition, dialect)
-    findings = [*_nodes(query.tree, dialect), *_bounds(spec, partition, query, dialect)]
+    transform = spec.transform_of(partition)
+    query, elsewhere = (
+        parse(render(transform, one), spec.target.table, dialect, transform.file or "The SQL")
+        for one in (partition, _another(spec, partition))  # by one file, whatever the era of the other partition
+    )
+    findings = [*_nodes(query.tree, dialect), *_bounds(spec, partition, query, elsewhere, dialect)]
     for table in tables_read(query.tree):
         if same_table(table, spec.target.table, dialect):
             findings.append(
@@ -65,7 +69,7 @@ def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Findin
                     _line(table),
                 )
             )
-    if spec.target.timezone != "UTC" and (line := utc_dates(spec.transform)) is not None:
+    if spec.target.timezone != "UTC" and (line := utc_dates(transform)) is not None:
         findings.append(
             Finding(
                 "utc_date",
@@ -84,10 +88,6 @@ def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Findin
             )
         )
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.line or 0, finding.code)))
-
-
-def _query(spec: BackfillSpec, partition: Partition, dialect: str) -> Query:
-    return parse(render(spec.transform, partition), spec.target.table, dialect, spec.transform.file or "The SQL")
 
 
 def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:
@@ -135,9 +135,10 @@ def _star(node: exp.Select, own: set[str], dialect: str) -> Iterator[Finding]:
             yield _finding(column, "select_star", "takes whatever columns the table has on the day it runs", dialect)
 
 
-def _bounds(spec: BackfillSpec, partition: Partition, query: Query, dialect: str) -> Iterator[Finding]:
+def _bounds(
+    spec: BackfillSpec, partition: Partition, query: Query, elsewhere: Query, dialect: str
+) -> Iterator[Finding]:
     """Whether a filter depends on the partition: literals that another partition's SQL does not hold."""
-    elsewhere = _query(spec, _another(spec, partition), dialect)
     other = {literal.this for _, literal in _compared(elsewhere.tree)}
     bounds = [(predicate, literal) for predicate, literal in _compared(query.tree) if literal.this not in other]
     if not bounds:
