@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit, fit
-from airflow_backfill_provider.errors import RequestError, SpecError
+from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -192,7 +192,7 @@ def build_plan(
         era = _planned_era(spec, members, capabilities.dialect)
         eras.append(era)
         fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
-        found = lint(spec, members[0], capabilities.dialect)
+        found = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
         warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in found]
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     require_unpublished(spec, baseline)
@@ -258,6 +258,18 @@ def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: s
         first_key=first.key,
         first_sql=prepare(spec, first, dialect),
     )
+
+
+def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
+    """The columns of a table by its name in SQL; none of what is no table, such as a column that is unnested."""
+
+    def ask(table: str) -> tuple[str, ...]:
+        try:
+            return tuple(column.name for column in warehouse.select_columns(f"SELECT * FROM {table}"))  # noqa: S608
+        except TransformRefused:
+            return ()
+
+    return ask
 
 
 def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:

@@ -147,6 +147,14 @@ class SqlTransform(Frozen):
         return params
 
 
+class HistoryTable(Frozen):
+    """A table that keeps every version of its rows, with the time each was valid."""
+
+    table: TableName
+    valid_from: Identifier = "valid_from"
+    valid_to: Identifier = "valid_to"
+
+
 class SourceSpec(Frozen):
     """The main table the transform reads; makes ``against: source`` comparisons possible."""
 
@@ -155,6 +163,9 @@ class SourceSpec(Frozen):
     column_timezone: Zone | None = None
     """As ``target.column_timezone``."""
     column_format: ColumnFormat | None = None
+    history: tuple[HistoryTable, ...] = ()
+    """Tables that keep their own history; those with ``valid_from`` and ``valid_to``, or dbt's snapshot columns, are
+    found without being named. The plan warns where one is read as it is today."""
 
 
 class ComputeSpec(Frozen):

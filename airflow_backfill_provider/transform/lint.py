@@ -13,6 +13,7 @@ import pendulum
 from sqlglot import exp
 
 from airflow_backfill_provider.spec.model import BackfillSpec, TargetSpec
+from airflow_backfill_provider.transform.history import ColumnsOf, read_as_of_today
 from airflow_backfill_provider.transform.parse import Query, function_name, parse, same_table, tables_read
 from airflow_backfill_provider.transform.render import render, utc_dates
 from airflow_backfill_provider.windows import Grain, Partition, Value, partition_at
@@ -48,8 +49,16 @@ class Finding:
         return f"{f'line {self.line}: ' if self.line else ''}{self.message} [{self.code}]"
 
 
-def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Finding, ...]:
+def _unknown(table: str) -> tuple[str, ...]:
+    return ()
+
+
+def lint(
+    spec: BackfillSpec, partition: Partition, dialect: str, columns_of: ColumnsOf = _unknown
+) -> tuple[Finding, ...]:
     """Everything to be wary of in the transform as rendered for ``partition``, in the order of its lines.
+
+    ``columns_of`` lets it find the tables that keep their own history; without it, only those the spec names are known.
 
     :raises TransformRefused: as :func:`airflow_backfill_provider.transform.prepare`.
     """
@@ -69,6 +78,17 @@ def lint(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Findin
                     _line(table),
                 )
             )
+    declared = spec.source.history if spec.source is not None else ()
+    for table, valid_from in read_as_of_today(query.tree, declared, dialect, columns_of):
+        findings.append(
+            Finding(
+                "as_of_today",
+                f"reads {table.sql(dialect)}, which keeps its own history, and compares {valid_from} with no time of the "
+                "row: this rewrites history as of today. Join the version that was valid then, such as "
+                f"{valid_from} <= the row's time",
+                _line(table),
+            )
+        )
     if spec.target.timezone != "UTC" and (line := utc_dates(transform)) is not None:
         findings.append(
             Finding(

@@ -182,3 +182,25 @@ def test_a_datetime_as_end_is_exclusive_and_a_date_inclusive(warehouse: MemoryWa
     assert len(plan(warehouse, start_date="2024-03-01", end_date="2024-03-03").partitions) == 3
     until = plan(warehouse, start_date="2024-03-01T00:00:00+00:00", end_date="2024-03-03T00:00:00+00:00")
     assert len(until.partitions) == 2
+
+
+def test_a_dimension_read_as_it_is_today_is_warned_of_whose_columns_only_the_warehouse_knows(
+    warehouse: MemoryWarehouse,
+) -> None:
+    warehouse.create_table("dim.c", {"c_id": "BIGINT", "valid_from": "DATE", "valid_to": "DATE"})
+    joined = (
+        "SELECT a.id, a.day, a.amount FROM raw.a AS a JOIN dim.c AS c ON a.id = c.c_id WHERE "
+        + SQL.partition("WHERE ")[2]
+    )
+
+    today = plan(warehouse, spec(transform={"sql": joined + " AND c.valid_to IS NULL"})).warnings
+    then = plan(
+        warehouse, spec(transform={"sql": joined + " AND c.valid_from <= a.day AND a.day < c.valid_to"})
+    ).warnings
+
+    assert [line for line in today if line.endswith("[as_of_today]")] == [
+        "line 1: reads dim.c AS c, which keeps its own history, and compares valid_from with no time of the row: this "
+        "rewrites history as of today. Join the version that was valid then, such as valid_from <= the row's time "
+        "[as_of_today]"
+    ]
+    assert not [line for line in then if "as_of_today" in line]

@@ -90,3 +90,18 @@ def test_every_file_that_the_range_touches_is_looked_over(world: World) -> None:
 
     assert any(line.startswith("old.sql, line 1: RAND") and line.endswith("[random]") for line in both)
     assert not any("[random]" in line for line in late)
+
+
+def test_a_dimension_that_one_file_joins_as_it_is_today_is_warned_of(world: World) -> None:
+    world.engine.execute(
+        "CREATE TABLE raw.notes (note VARCHAR, valid_from DATE, valid_to DATE)",
+        "INSERT INTO raw.notes VALUES ('note 0', DATE '2024-03-01', NULL)",
+    )
+    joined = NEW.replace("raw.orders", "raw.orders JOIN raw.notes USING (note)")
+    world.spec = make_spec(**eras(new=joined))
+
+    warnings = world.scope(mode="plan").plan.warnings
+
+    flagged = [line for line in warnings if "[as_of_today]" in line]
+    assert len(flagged) == 1
+    assert flagged[0].startswith("new.sql, line 1: reads raw.notes, which keeps its own history")
