@@ -11,6 +11,7 @@
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
     │   ├── TargetMoved            the range is not what it was when the plan was made; ``.moved``
+    │   ├── SourceMoved            the source is not what it was when the plan was made; ``.moved``
     │   ├── StageChanged           staged rows are not the validated ones; ``.changed``
     │   └── RangeLocked            another backfill owns part of the range; ``.owner``
     ├── WarehouseError             the engine said no
@@ -67,6 +68,17 @@ class IntentChanged(PublishRefused):
 
 class TargetMoved(PublishRefused):
     """The range is not what it was when the plan was made; nothing was written.
+
+    ``moved`` maps partition key to (rows expected, rows found).
+    """
+
+    def __init__(self, message: str, moved: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.moved = dict(moved)
+
+
+class SourceMoved(PublishRefused):
+    """The source has other numbers of rows than when the plan was made; nothing was written.
 
     ``moved`` maps partition key to (rows expected, rows found).
     """

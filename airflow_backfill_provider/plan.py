@@ -15,11 +15,12 @@ from pydantic import TypeAdapter
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
-from airflow_backfill_provider.spec.metric import ROWS
+from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
@@ -60,7 +61,9 @@ class Plan(Frozen):
     skipped: tuple[Skipped, ...]
     baseline: Mapping[str, Fingerprint]
     source_rows: Mapping[str, int]
-    """Rows of ``spec.source`` per partition at scope time; empty without a source."""
+    """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
+    arrived: str = ""
+    """SQL that is true for the rows of the source that had arrived when the plan was made; empty without a cutoff."""
     rows_outside: int
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
@@ -113,6 +116,7 @@ class Plan(Frozen):
             "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
             "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in self.baseline.items()},
             "source_rows": dict(self.source_rows),
+            "arrived": self.arrived,
         }
         return digest(facts)
 
@@ -185,11 +189,13 @@ def build_plan(
     require_fit(spec, target, warehouse)
     _require_hashable(target)
     _require_cuttable(target, partitions)
+    cutoff = arrived_by(spec.source, warehouse, now)
+    _require_arrivals(spec, warehouse, target, partitions)
     warnings = [*resolution.notes, *_cautions(spec, skipped), *unchecked]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
-        era = _planned_era(spec, members, capabilities.dialect)
+        era = _planned_era(spec, members, capabilities.dialect, cutoff)
         eras.append(era)
         fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
         found = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
@@ -216,7 +222,8 @@ def build_plan(
         partitions=partitions,
         skipped=skipped,
         baseline=baseline,
-        source_rows=_source_rows(spec, warehouse, target, partitions),
+        source_rows=count_source(spec, warehouse, target, partitions, cutoff),
+        arrived=cutoff,
         rows_outside=outside,
         schema_section=tuple(dict.fromkeys(fits)),
         eras=tuple(eras),
@@ -241,22 +248,22 @@ def target_reading(spec: BackfillSpec) -> Reading:
     return Reading(target.timezone, target.column_timezone, target.column_format, target.grain is Grain.LIST)
 
 
-def source_rows(source: SourceSpec, spec: BackfillSpec) -> Source:
-    """The rows of the source, cut like the target's by a column of its own."""
+def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str) -> Source:
+    """The rows of the source that had arrived, cut like the target's by a column of its own."""
     reading = Reading(
         spec.target.timezone, source.column_timezone, source.column_format, spec.target.grain is Grain.LIST
     )
-    return Source(source.table, source.partition_by, reading)
+    return Source(source.table, source.partition_by, reading, arrived)
 
 
-def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str) -> PlannedEra:
+def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str, cutoff: str) -> PlannedEra:
     first = partitions[0]
     return PlannedEra(
         file=spec.transform_of(first).file or "inline",
         label=describe(partitions),
         partitions=len(partitions),
         first_key=first.key,
-        first_sql=prepare(spec, first, dialect),
+        first_sql=prepare(spec, first, dialect, cutoff),
     )
 
 
@@ -314,13 +321,45 @@ def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint])
         )
 
 
-def _source_rows(
-    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+def count_source(
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition], arrived: str
 ) -> dict[str, int]:
-    if spec.source is None or not partitions:
+    """The source's rows that had arrived, by partition key; empty without a source.
+
+    :raises SpecError: the source cannot be cut into the partitions.
+    """
+    return {} if spec.source is None else _counted(spec, spec.source, warehouse, target, partitions, arrived, ROWS)
+
+
+def _require_arrivals(
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+) -> None:
+    """:raises SpecError: with a cutoff, a row of the source has no arrival, so that it is neither in nor out."""
+    source = spec.source
+    if source is None or source.cutoff is None:
+        return
+    column = source.cutoff.column
+    counted = _counted(spec, source, warehouse, target, partitions, "", Metric(MetricKind.NULLS, (column,)))
+    if rows := [f"{key} ({count} rows)" for key, count in counted.items() if count]:
+        raise SpecError(
+            f"source {source.table} has rows without {column}, which may have arrived before the plan or after it: "
+            f"{', '.join(rows[:5])}. Fill the column, or leave source.cutoff out."
+        )
+
+
+def _counted(
+    spec: BackfillSpec,
+    source: SourceSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    count: Metric,
+) -> dict[str, int]:
+    if not partitions:
         return {}
     try:
-        measured = warehouse.measure(target, source_rows(spec.source, spec), partitions, [ROWS])
+        measured = warehouse.measure(target, source_rows(source, spec, arrived), partitions, [count])
     except SpecError as error:
-        raise SpecError(f"source {spec.source.table} by {spec.source.partition_by}: {error}") from error
-    return {key: int(values[ROWS] or 0) for key, values in measured.items()}
+        raise SpecError(f"source {source.table} by {source.partition_by}: {error}") from error
+    return {key: int(values[count] or 0) for key, values in measured.items()}

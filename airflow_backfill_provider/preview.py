@@ -23,6 +23,11 @@ def preview(plan: Plan) -> str:
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),
+        *(
+            [f"  cutoff      of {plan.spec.source.table}, rows with {plan.arrived}"]
+            if plan.spec.source and plan.arrived
+            else []
+        ),
         f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
         f"  mechanism   {publish.mechanism}: the whole {publish.unit} in one commit",
         f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "

@@ -41,9 +41,16 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
                 "logical_date": spec.transform.logical_date,
                 "scope": spec.transform.scope,
             },
+            "cutoff": _cutoff(spec),
             "keys": sorted(set(keys)),
         }
     )
+
+
+def _cutoff(spec: BackfillSpec) -> list[str]:
+    """What the reads of the source are bounded by; the moment itself is the plan's, for as long as it is staged for."""
+    source = spec.source
+    return [] if source is None or source.cutoff is None else [source.table, source.cutoff.column]
 
 
 def canonical_json(document: Any) -> str:

@@ -155,6 +155,13 @@ class HistoryTable(Frozen):
     valid_to: Identifier = "valid_to"
 
 
+class CutoffSpec(Frozen):
+    """Which rows of the source are left out because they arrived after the plan was made."""
+
+    column: Identifier
+    """A timestamp of when the row arrived; without a zone it means UTC. The plan refuses a NULL in the range."""
+
+
 class SourceSpec(Frozen):
     """The main table the transform reads; makes ``against: source`` comparisons possible."""
 
@@ -163,6 +170,10 @@ class SourceSpec(Frozen):
     column_timezone: Zone | None = None
     """As ``target.column_timezone``."""
     column_format: ColumnFormat | None = None
+    cutoff: CutoffSpec | None = None
+    """Bounds every read of the table in the SQL, and ``against: source``, by the moment the plan was made."""
+    on_moved: Literal["refuse", "warn"] = "refuse"
+    """What to do at publish when a partition has another number of source rows than the plan counted."""
     history: tuple[HistoryTable, ...] = ()
     """Tables that keep their own history; those with ``valid_from`` and ``valid_to``, or dbt's snapshot columns, are
     found without being named. The plan warns where one is read as it is today."""

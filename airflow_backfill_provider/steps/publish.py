@@ -15,6 +15,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
+from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
@@ -34,6 +35,7 @@ def publish(work: Work) -> PublishResult:
 
     :raises PublishRefused: a promise would break; nothing was written.
     :raises TargetMoved: the range is not what the plan saw; nothing was written.
+    :raises SourceMoved: the source is not what the plan counted, and the spec says to refuse; nothing was written.
     :raises StageChanged: staged rows are not the validated ones; nothing was written.
     """
     work.stop_or_go()
@@ -60,6 +62,7 @@ def publish(work: Work) -> PublishResult:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
         _require_ready(work, plan, records)
+        require_unmoved_source(work, plan)
         after = {key: staged_fingerprint(entry) for key, entry in records.items()}
         if all(after[key] == plan.baseline[key] for key in plan.keys):
             return _nothing_to_publish(work, plan, after)

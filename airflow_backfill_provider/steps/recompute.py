@@ -20,13 +20,15 @@ PROOF_EVENT = "range_scope_proved"
 
 def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One SELECT per partition."""
-    return tuple(Recompute((partition,), prepare(plan.spec, partition, plan.dialect)) for partition in partitions)
+    return tuple(
+        Recompute((partition,), prepare(plan.spec, partition, plan.dialect, plan.arrived)) for partition in partitions
+    )
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One SELECT for all partitions that lie side by side in one era."""
     return tuple(
-        Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect))
+        Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect, plan.arrived))
         for era in _by_era(plan, partitions).values()
         for run in side_by_side(era)
     )

@@ -9,7 +9,7 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan, build_plan, require_unpublished
+from airflow_backfill_provider.plan import Plan, build_plan, count_source, require_unpublished
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.request import Mode, Request
@@ -176,11 +176,14 @@ def _replan(work: Work, plan: Plan) -> Plan:
 
 
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
-    """Read the published range again; the partitions that moved get their new baseline."""
+    """Read the published range and the source again; the partitions that moved in either get their new facts."""
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_unpublished(plan.spec, current)
-    moved = {key for key in plan.keys if current[key] != plan.baseline[key]}
-    return plan.model_copy(update={"baseline": current}), moved
+    sources = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived)
+    moved = {
+        key for key in plan.keys if current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key)
+    }
+    return plan.model_copy(update={"baseline": current, "source_rows": sources}), moved
 
 
 def _revise(work: Work, plan: Plan, restage: Collection[str], reason: str) -> None:

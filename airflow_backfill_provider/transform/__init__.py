@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform.cutoff import cut_off
 from airflow_backfill_provider.transform.lint import Finding, lint
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import render
@@ -11,11 +12,18 @@ from airflow_backfill_provider.windows import Partition
 __all__ = ["Finding", "lint", "prepare", "render", "require_query", "to_select"]
 
 
-def prepare(spec: BackfillSpec, partition: Partition, dialect: str) -> str:
+def prepare(spec: BackfillSpec, partition: Partition, dialect: str, arrived: str = "") -> str:
     """The SELECT that recomputes one partition by the file of its era, in the engine's dialect (sqlglot's name for it).
 
-    :raises TransformRefused: the file cannot be rendered, or is not a statement whose write can be redirected.
+    :param arrived: with ``source.cutoff``, SQL that is true for the rows of the source that may be read.
+    :raises TransformRefused: the file cannot be rendered, is not a statement whose write can be redirected, or reads the
+        source in a way that cannot be bounded.
     """
     transform = spec.transform_of(partition)
     origin = transform.file or "The SQL"
-    return to_select(render(transform, partition), spec.target.table, dialect, origin)
+    select = to_select(render(transform, partition), spec.target.table, dialect, origin)
+    if spec.source is None or spec.source.cutoff is None:
+        return select
+    if not arrived:
+        raise ValueError("source.cutoff is set, so the SELECT must be bounded by what had arrived.")
+    return cut_off(select, spec.source.table, arrived, dialect, origin)

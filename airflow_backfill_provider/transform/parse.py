@@ -136,6 +136,13 @@ def same_table(table: exp.Table, target: str, dialect: str) -> bool:
     return _parts(table, dialect) == _target_parts(target, dialect)
 
 
+def names_end_alike(table: exp.Table, target: str, dialect: str) -> bool:
+    """Whether the two names are the same as far as both have parts, so that they may be one table."""
+    mine, theirs = _parts(table, dialect), _target_parts(target, dialect)
+    shared = min(len(mine), len(theirs))
+    return shared > 0 and mine[-shared:] == theirs[-shared:]
+
+
 def _is_query(node: exp.Expr) -> bool:
     return isinstance(node, exp.Select | exp.SetOperation) or (
         isinstance(node, exp.Subquery) and isinstance(node.unnest(), exp.Select | exp.SetOperation)

@@ -141,6 +141,8 @@ class Source:
     table: str
     partition_by: str
     reading: Reading = AS_TYPED
+    where: str = ""
+    """SQL over the columns of one row; the rows are those for which it is true. Empty: every row."""
 
 
 Rows = Published | Staged | Backup | Source

@@ -174,6 +174,20 @@ def test_a_source_is_cut_by_its_own_partition_column(world: World, clock: str) -
     assert [measured[key][ROWS] for key in KEYS] == [1, 2, 1, 0, 0]
 
 
+def test_only_the_rows_of_a_source_that_meet_its_condition_are_there(world: World) -> None:
+    moment = "CAST('2024-01-02 12:00:00' AS TIMESTAMP)"
+    source = Source("analytics.orders", world.partition_by, where=f'"seen_at" <= {moment}')
+
+    measured = world.warehouse.measure(world.target, source, days(*KEYS), [ROWS, SUM])
+    together = world.warehouse.measure_together(world.target, source, days(*KEYS), [ROWS])
+    statement = world.warehouse.metric_sql(world.target, source, days(*KEYS), ROWS)
+
+    assert [measured[key][ROWS] for key in KEYS] == [2, 2, 0, 0, 0]
+    assert measured[DAY][SUM] == Decimal("30.10")
+    assert together[ROWS] == 4
+    assert world.engine.rows(statement) == [(4,)]
+
+
 def test_no_partition_is_measured_as_no_answer(orders: World) -> None:
     assert orders.warehouse.measure(orders.target, Published(), [], ALL) == {}
 

@@ -23,6 +23,7 @@ LAYERS = {
     "answers": 4,
     "batches": 4,
     "column_fit": 4,
+    "cutoff": 4,
     "identity": 4,
     "plan": 4,
     "preview": 4,

@@ -43,7 +43,7 @@ from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT, Flags
 from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts, refuse_incomplete
-from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces
+from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces, source_sql
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
@@ -178,7 +178,7 @@ class DuckDBWarehouse:
                 case Source(name, partition_by, reading):
                     source = catalog.find_table(session.run, name)
                     clock = source.clock(partition_by, reading)
-                    sides = [Piece(source.place.short_sql, partition_by, clock, tuple(partitions))]
+                    sides = [Piece(source_sql(source.place.short_sql, rows), partition_by, clock, tuple(partitions))]
                 case Staged(staged):
                     by_location: dict[str, list[Partition]] = {}
                     for entry in staged:

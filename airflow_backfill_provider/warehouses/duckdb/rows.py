@@ -9,9 +9,11 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Backup, Published, Rows, Source, Staged, Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import find_table, locate
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.duckdb.sql import NANOSECONDS, Piece
 from airflow_backfill_provider.warehouses.duckdb.stage import COVERS, ROWS
+from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.windows import Partition
 
 
@@ -37,7 +39,7 @@ def pieces(
             column = table.column(partition_by)
             nanoseconds = column.type == NANOSECONDS
             clock = table.clock(column.name, reading)
-            return (Piece(table.place.sql, column.name, clock, tuple(partitions), nanoseconds),)
+            return (Piece(source_sql(table.place.sql, rows), column.name, clock, tuple(partitions), nanoseconds),)
         case Staged():
             return _staged(session, files, target, rows, partitions)
         case Backup(location):
@@ -47,6 +49,11 @@ def pieces(
             return (Piece.of(target, f"{database}.{ROWS}", partitions),)
         case _:
             assert_never(rows)
+
+
+def source_sql(table: str, source: Source) -> str:
+    """The source's rows, as a statement reads them."""
+    return f"(SELECT * FROM {table} WHERE {row_expression(source.where, DIALECT)})" if source.where else table
 
 
 def _staged(

@@ -220,6 +220,9 @@ class MemoryWarehouse:
                 tables, partition_by, clock = [target.table], target.partition_by, target.clock
             case Source(table, partition_by, reading):
                 tables, clock = [table], self._clock(table, partition_by, reading)
+                if rows.where:
+                    both = [f"({condition})" for condition in (rows.where, metric.where) if condition]
+                    metric = replace(metric, where=" AND ".join(both))
             case Staged(staged):
                 tables = [
                     _address(entry.location, entry.partition.key) for entry in staged if entry.partition in partitions
@@ -233,8 +236,7 @@ class MemoryWarehouse:
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         stage = _joined(list(self._split(target, staged, [entry.partition for entry in staged.partitions]).values()))
         if where:
-            held = flags(stage, where)
-            stage = Table(stage.columns, tuple(row for row, flag in zip(stage.rows, held, strict=True) if flag))
+            stage = _only(stage, where)
         return len(Select.bind(query, {**self._tables, "stage": stage}).run())
 
     def compare(
@@ -402,7 +404,10 @@ class MemoryWarehouse:
             case Published():
                 return cut(self._table(target.table), target.partition_by, target.clock, partitions)
             case Source(table, partition_by, reading):
-                return cut(self._table(table), partition_by, self._clock(table, partition_by, reading), partitions)
+                found = self._table(table)
+                if rows.where:
+                    found = _only(found, rows.where)
+                return cut(found, partition_by, self._clock(table, partition_by, reading), partitions)
             case Staged(staged):
                 locations = {entry.partition.key: entry.location for entry in staged}
             case Backup(location):
@@ -492,6 +497,12 @@ def _refuse_broken(name: str, table: Table) -> None:
                 broken = not all(flags(table, f"({constraint.expression}) IS NOT FALSE"))
         if broken:
             raise ValueError(f"{name} has the constraint {constraint.name}: {constraint.text}")
+
+
+def _only(table: Table, where: str) -> Table:
+    """The rows for which the expression is true."""
+    held = flags(table, where)
+    return Table(table.columns, tuple(row for row, flag in zip(table.rows, held, strict=True) if flag))
 
 
 def _joined(tables: Sequence[Table]) -> Table:

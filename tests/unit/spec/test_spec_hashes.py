@@ -43,6 +43,7 @@ DECIDES_ROWS = [
     {"target__timezone": "Asia/Tokyo"},
     {"target__column_timezone": "Asia/Tokyo"},
     {"target__column_format": "yyyymmdd"},
+    {"source": {"table": "raw.orders", "partition_by": "d", "cutoff": {"column": "ingested_at"}}},
 ]
 DECIDES_NO_ROWS = [
     {"name": "other"},
@@ -57,6 +58,7 @@ DECIDES_NO_ROWS = [
     {"kind": "first_load"},
     {"kind": "new_column", "new_columns": ["tax"]},
     {"source": {"table": "raw.orders", "partition_by": "d"}},
+    {"source": {"table": "raw.orders", "partition_by": "d", "on_moved": "warn", "history": [{"table": "dim.c"}]}},
 ]
 
 

@@ -1,0 +1,38 @@
+"""Whether the source is still what it was when the plan was made: asked once more before a publish."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.errors import SourceMoved
+from airflow_backfill_provider.plan import Plan, count_source
+from airflow_backfill_provider.steps.work import Work
+
+MOVED_EVENT = "source_moved"
+_SHOWN = 5
+
+
+def require_unmoved_source(work: Work, plan: Plan) -> None:
+    """Count the source's rows again, partition by partition, under the plan's cutoff; reads only.
+
+    Rows that were changed in place do not show in their number. With ``on_moved: warn`` a difference is logged and stands
+    in the audit trail. Without ``source`` nothing is asked.
+
+    :raises SourceMoved: the numbers differ from the plan's, and ``source.on_moved`` is ``refuse``.
+    """
+    source = plan.spec.source
+    if source is None:
+        return
+    found = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived)
+    moved = {key: (rows, found[key]) for key, rows in plan.source_rows.items() if found[key] != rows}
+    if not moved:
+        return
+    counts = ", ".join(f"{key} had {was} rows and has {now}" for key, (was, now) in list(moved.items())[:_SHOWN])
+    message = f"The source {source.table} moved in {len(moved)} partitions since the plan was made: {counts}."
+    work.ledger.record_event(work.backfill_id, MOVED_EVENT, by=work.by, detail={"moved": moved})
+    if source.on_moved == "refuse":
+        raise SourceMoved(
+            f"{message} Staged rows may lack some or hold others that are gone. Nothing was written. Trigger the DAG with "
+            f'{{"backfill_id": "{work.backfill_id}", "rebase": true}} to count it again and recompute those partitions, or '
+            "set source.on_moved: warn.",
+            moved,
+        )
+    work.log.warning("%s It is published as it was staged, since source.on_moved is warn.", message)
