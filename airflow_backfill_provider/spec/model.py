@@ -18,6 +18,7 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     ValidationError,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -58,7 +59,13 @@ def _positive(value: timedelta) -> timedelta:
 
 
 Duration = Annotated[
-    timedelta, BeforeValidator(_duration), AfterValidator(_positive), PlainSerializer(_write_duration, return_type=str)
+    timedelta,
+    BeforeValidator(_duration),
+    AfterValidator(_positive),
+    PlainSerializer(_write_duration, return_type=str),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^\s*([0-9]+\s*[smhd]|P\S+)\s*$", "examples": ["30m", "45d", "PT30M"]}
+    ),
 ]
 """``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
 
