@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
@@ -12,6 +13,7 @@ from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, Part
 from airflow_backfill_provider.plan import Plan, build_plan, count_source, require_unpublished
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
+from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.work import Work
@@ -112,13 +114,13 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     reasons: list[str] = []
     asked = f"restage was asked for by {run.dag_id} {run.run_id}"
     if request.restage and not _heeded(work, plan, asked):
-        plan = _replan(work, plan)
+        plan = _replan(work, plan, restaged=True)
         restage |= set(plan.keys)
         reasons.append(asked)
     elif spec_hash(work.spec) != plan.spec_hash:
         if _intent_of(work, plan) != plan.intent_hash:
             work.plan()  # raises, naming both versions
-        plan = _replan(work, plan)
+        plan = _replan(work, plan, restaged=False)
         reasons.append("checks or settings changed")
     if request.rebase:
         plan, moved = _rebase(work, plan)
@@ -156,8 +158,11 @@ def _intent_of(work: Work, plan: Plan) -> str:
     return plan.model_copy(update={"spec": work.spec}).intent_hash
 
 
-def _replan(work: Work, plan: Plan) -> Plan:
-    """The same partitions under the edited spec, with every fact read again where it may differ."""
+def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
+    """The same partitions under the edited spec, with every fact read again where it may differ.
+
+    What staged work rests on is kept: the baseline, and the count of the source unless all is staged again.
+    """
     was, wanted = plan.spec.target, work.spec.target
     if was.model_copy(update={"key": ()}) != wanted.model_copy(update={"key": ()}):
         raise IntentChanged(
@@ -172,7 +177,15 @@ def _replan(work: Work, plan: Plan) -> Plan:
         now=plan.planned_at,
         resolution=plan.resolution,
     )
-    return fresh.model_copy(update={"baseline": plan.baseline})
+    kept: dict[str, Any] = {"baseline": plan.baseline}
+    if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
+        kept["source_rows"] = plan.source_rows
+    return fresh.model_copy(update=kept)
+
+
+def _read_of(source: SourceSpec | None) -> SourceSpec | None:
+    """What decides which rows are counted."""
+    return source and source.model_copy(update={"on_moved": "refuse", "history": ()})
 
 
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:

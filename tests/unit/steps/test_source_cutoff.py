@@ -155,3 +155,30 @@ def test_a_source_without_a_cutoff_that_moved_is_refused_by_default(world: World
     with pytest.raises(SourceMoved):
         world.publish()
     assert world.published() == before
+
+
+def test_an_edit_of_the_checks_does_not_make_a_moved_source_forgotten(arrivals: World) -> None:
+    arrivals.prepare()
+    arrivals.engine.execute("DELETE FROM raw.orders WHERE order_id = 1")
+    arrivals.spec = make_spec(**CUTOFF, checks=[], compare=[])
+
+    again = arrivals.scope()
+    assert arrivals.stage(again)[0].staged == 0
+    arrivals.validate(again)
+    with pytest.raises(SourceMoved):
+        arrivals.publish()
+
+    arrivals.spec = make_spec(source=CUTOFF["source"] | {"on_moved": "warn"}, checks=[], compare=[])
+    arrivals.validate(arrivals.scope())
+    assert arrivals.publish().published
+
+
+def test_restage_counts_the_source_anew_since_it_computes_everything_anew(arrivals: World) -> None:
+    arrivals.prepare()
+    arrivals.engine.execute("DELETE FROM raw.orders WHERE order_id = 1")
+
+    again = arrivals.scope(restage=True)
+    assert again.plan.source_rows[DAYS[0]] == 5
+    arrivals.stage(again)
+    arrivals.validate(again)
+    assert arrivals.publish().published
