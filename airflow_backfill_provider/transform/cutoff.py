@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token, exp
+from sqlglot.dialects.dialect import Dialect
 
 from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.transform.cut import Shape, shape_of
 from airflow_backfill_provider.transform.parse import names_end_alike, same_table, tables_read
 
 _PLAIN = {"this", "db", "catalog", "alias"}
+_KEPT = 64
+
+
+class _Read(NamedTuple):
+    """Where a statement names the source: the first and the last token of the name."""
+
+    first: int
+    last: int
+    has_alias: bool
+
+
+_READS: dict[tuple[Shape, str, str, str], tuple[_Read, ...]] = {}
 
 
 def cut_off(select: str, source: str, arrived: str, dialect: str, origin: str = "The SQL") -> str:
@@ -16,24 +33,52 @@ def cut_off(select: str, source: str, arrived: str, dialect: str, origin: str = 
 
     :raises TransformRefused: it does not read the source by the spec's name, or reads it in a way that cannot be bounded.
     """
+    tokens = Dialect.get_or_raise(dialect).tokenize(select)
+    # Two parses take some 20 ms; the partitions of a backfill differ in their literals only.
+    known = (shape_of(tokens), source, arrived, dialect)
+    if (reads := _READS.get(known)) is None:
+        reads = _find_reads(select, tokens, source, arrived, dialect, origin)
+        if len(_READS) >= _KEPT:
+            _READS.clear()
+        _READS[known] = reads
+    return _bound(select, tokens, reads, arrived)
+
+
+def _find_reads(
+    select: str, tokens: Sequence[Token], source: str, arrived: str, dialect: str, origin: str
+) -> tuple[_Read, ...]:
+    """Where the source is read, proved by parsing what the text becomes."""
     tree = sqlglot.parse_one(select, dialect=dialect)
     _refuse_other_spellings(tree, source, dialect, origin)
-    reads = [table for table in tables_read(tree) if same_table(table, source, dialect)]
-    if not reads:
+    tables = [table for table in tables_read(tree) if same_table(table, source, dialect)]
+    if not tables:
         raise TransformRefused(
             f"{origin} does not read {source}, so source.cutoff would bound nothing. Write the same name, with every part, "
             "in source.table and in the SQL, or leave source.cutoff out."
         )
-    bounded = select
-    for read in sorted(reads, key=lambda table: _start(table), reverse=True):
-        if surplus := [name for name, value in read.args.items() if value and name not in _PLAIN]:
+    for table in tables:
+        if surplus := [name for name, value in table.args.items() if value and name not in _PLAIN]:
             raise TransformRefused(
-                f"{origin} reads {read.sql(dialect)}: a read with {', '.join(surplus)} cannot be bounded by source.cutoff."
+                f"{origin} reads {table.sql(dialect)}: a read with {', '.join(surplus)} cannot be bounded by source.cutoff."
             )
-        bounded = _bound(bounded, read, arrived)
-    if sqlglot.parse_one(bounded, dialect=dialect) != _bounded_tree(tree, reads, arrived, dialect):
+    by_start = {token.start: number for number, token in enumerate(tokens)}
+    reads = tuple(
+        _Read(by_start[table.parts[0].meta["start"]], by_start[table.parts[-1].meta["start"]], bool(table.alias))
+        for table in tables
+    )
+    bounded = sqlglot.parse_one(_bound(select, tokens, reads, arrived), dialect=dialect)
+    if bounded != _bounded_tree(tree, tables, arrived, dialect):
         raise TransformRefused(f"{origin} reads {source} in a way that source.cutoff cannot bound.")
-    return bounded
+    return reads
+
+
+def _bound(select: str, tokens: Sequence[Token], reads: Sequence[_Read], arrived: str) -> str:
+    """The text with each read as a subquery of its own, from the last to the first."""
+    for read in sorted(reads, reverse=True):
+        start, last, end = tokens[read.first].start, tokens[read.last].start, tokens[read.last].end + 1
+        alias = "" if read.has_alias else f" AS {select[last:end]}"
+        select = f"{select[:start]}(SELECT * FROM {select[start:end]} WHERE {arrived}){alias}{select[end:]}"  # noqa: S608
+    return select
 
 
 def _refuse_other_spellings(tree: exp.Expr, source: str, dialect: str, origin: str) -> None:
@@ -50,19 +95,9 @@ def _refuse_other_spellings(tree: exp.Expr, source: str, dialect: str, origin: s
             )
 
 
-def _start(table: exp.Table) -> int:
-    return int(table.parts[0].meta["start"])
-
-
-def _bound(text: str, read: exp.Table, arrived: str) -> str:
-    start, last, end = _start(read), int(read.parts[-1].meta["start"]), int(read.parts[-1].meta["end"]) + 1
-    alias = "" if read.alias else f" AS {text[last:end]}"
-    return f"{text[:start]}(SELECT * FROM {text[start:end]} WHERE {arrived}){alias}{text[end:]}"  # noqa: S608
-
-
-def _bounded_tree(tree: exp.Expr, reads: list[exp.Table], arrived: str, dialect: str) -> exp.Expr:
+def _bounded_tree(tree: exp.Expr, tables: list[exp.Table], arrived: str, dialect: str) -> exp.Expr:
     """What the text must parse to: proof that nothing but the reads was changed."""
-    for read in reads:
+    for read in tables:
         alias = read.args.get("alias") or exp.TableAlias(this=read.this.copy())
         plain = read.copy()
         plain.set("alias", None)

@@ -64,3 +64,11 @@ def test_every_read_is_bounded_and_all_else_stays_as_it_was_written(select: str,
 def test_a_read_that_cannot_be_bounded_is_refused(select: str, source: str, told: str) -> None:
     with pytest.raises(TransformRefused, match=told):
         cut(select, source)
+
+
+def test_statements_that_differ_in_their_literals_are_bounded_alike() -> None:
+    for day in ("'a'", "'a much longer one'", "7"):
+        select = f"SELECT {day} AS a FROM raw.orders AS o JOIN raw.orders USING (a) WHERE d = {day}"
+        assert cut(select) == (
+            f"SELECT {day} AS a FROM {BOUNDED} AS o JOIN {BOUNDED} AS orders USING (a) WHERE d = {day}"
+        )

@@ -178,3 +178,24 @@ def test_an_end_that_is_included_is_found_for_every_grain(
 ) -> None:
     bound = f"d >= '{{{{ data_interval_start }}}}' AND d <= '{sql.replace('e', 'data_interval_end', 1)}'"
     assert [one.code for one in findings(f"SELECT id FROM t WHERE {bound}", key=key, grain=grain, zone=zone)] == found
+
+
+def test_a_file_is_held_against_itself_though_the_other_partition_is_of_another_era() -> None:
+    spec = BackfillSpec.model_validate(
+        {
+            "name": "fct",
+            "target": {"table": "analytics.fct", "partition_by": "d", "key": ["id"]},
+            "transform": {
+                "eras": [
+                    {"until": "2013-03-01", "sql": "SELECT id FROM t WHERE status = 'paid'", "file": "old.sql"},
+                    {"sql": f"SELECT id FROM t WHERE {BOUND}", "file": "new.sql"},
+                ]
+            },
+            "compute": {"conn_id": "w"},
+        }
+    )
+    codes_of = {
+        key: [one.code for one in lint(spec, parse_key(key, Grain.DAY), "duckdb")]
+        for key in ("2013-02-05", "2013-03-05")
+    }
+    assert codes_of == {"2013-02-05": ["no_partition_bound"], "2013-03-05": []}
