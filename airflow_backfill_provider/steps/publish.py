@@ -62,7 +62,7 @@ def publish(work: Work) -> PublishResult:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
         _require_ready(work, plan, records)
-        require_unmoved_source(work, plan)
+        require_unmoved_source(work, plan, plan.partitions)
         after = {key: staged_fingerprint(entry) for key, entry in records.items()}
         if all(after[key] == plan.baseline[key] for key in plan.keys):
             return _nothing_to_publish(work, plan, after)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_backfill_provider.errors import SourceMoved
 from airflow_backfill_provider.plan import Plan, count_source
 from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.windows import Partition
 
 MOVED_EVENT = "source_moved"
 _SHOWN = 5
 
 
-def require_unmoved_source(work: Work, plan: Plan) -> None:
-    """Count the source's rows again, partition by partition, under the plan's cutoff; reads only.
+def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
+    """Count the source's rows of these partitions again, under the plan's cutoff; the warehouse is only read.
 
     Rows that were changed in place do not show in their number. With ``on_moved: warn`` a difference is logged and stands
     in the audit trail. Without ``source`` nothing is asked.
@@ -21,8 +24,8 @@ def require_unmoved_source(work: Work, plan: Plan) -> None:
     source = plan.spec.source
     if source is None:
         return
-    found = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived)
-    moved = {key: (rows, found[key]) for key, rows in plan.source_rows.items() if found[key] != rows}
+    found = count_source(plan.spec, work.warehouse, plan.target, partitions, plan.arrived)
+    moved = {key: (plan.source_rows[key], rows) for key, rows in found.items() if plan.source_rows[key] != rows}
     if not moved:
         return
     counts = ", ".join(f"{key} had {was} rows and has {now}" for key, (was, now) in list(moved.items())[:_SHOWN])
