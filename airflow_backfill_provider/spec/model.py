@@ -153,9 +153,16 @@ class PublishSpec(Frozen):
     """How the validated range becomes visible."""
 
     mechanism: Literal["replace_partitions"] = "replace_partitions"
-    unit: Literal["range"] = "range"
+    unit: Literal["range", "year", "month", "week", "day"] = "range"
+    """What becomes visible in one commit: the whole range, or one period of it after the other, each with a commit of
+    its own. Between two of them consumers see new rows beside old ones."""
     lock_timeout: Duration = timedelta(minutes=2)
     """How long to wait for the engine's lock before giving up with nothing written."""
+
+    @property
+    def commits(self) -> str:
+        """How the range becomes visible, in words."""
+        return "the whole range in one commit" if self.unit == "range" else f"each {self.unit} in one commit"
 
     @model_validator(mode="before")
     @classmethod
@@ -238,6 +245,13 @@ class BackfillSpec(Frozen):
         uncompared = {name.casefold() for name in self.uncompared_columns}
         if keys := [name for name in self.target.key if name.casefold() in uncompared]:
             raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
+        return self
+
+    @model_validator(mode="after")
+    def _a_unit_holds_whole_partitions(self) -> BackfillSpec:
+        unit, grain = self.publish.unit, self.target.grain
+        if unit != "range" and not Grain(unit).holds(grain):
+            raise ValueError(f"publish.unit {unit} holds no whole {grain} partition; use range, or a period that does")
         return self
 
     @model_validator(mode="after")
