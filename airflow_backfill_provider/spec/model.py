@@ -152,7 +152,11 @@ class ComputeSpec(Frozen):
 class PublishSpec(Frozen):
     """How the validated range becomes visible."""
 
-    mechanism: Literal["replace_partitions"] = "replace_partitions"
+    mechanism: Literal["replace_partitions", "merge"] = "replace_partitions"
+    """``replace_partitions`` deletes the range and inserts what was staged; ``merge`` matches by ``target.key`` and writes
+    only the rows that differ. Both leave the same rows."""
+    keep_unmatched: bool = False
+    """With ``merge``: keep published rows of the range whose key was not recomputed, instead of deleting them."""
     unit: Literal["range", "year", "month", "week", "day"] = "range"
     """What becomes visible in one commit: the whole range, or one period of it after the other, each with a commit of
     its own. Between two of them consumers see new rows beside old ones."""
@@ -170,9 +174,17 @@ class PublishSpec(Frozen):
         if isinstance(data, dict) and data.get("mechanism") == "append":
             raise ValueError(
                 "mechanism append is refused: it is not idempotent, so a retry doubles the rows it adds. "
-                "Use replace_partitions"
+                "Use replace_partitions or merge"
             )
         return data
+
+    @model_validator(mode="after")
+    def _only_a_merge_keeps_rows(self) -> PublishSpec:
+        if self.keep_unmatched and self.mechanism != "merge":
+            raise ValueError(
+                f"keep_unmatched needs mechanism merge; {self.mechanism} replaces every row of a partition"
+            )
+        return self
 
 
 class RollbackSpec(Frozen):

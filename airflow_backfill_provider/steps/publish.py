@@ -95,7 +95,9 @@ def _publish_unit(
     else:
         _back_up(work, plan)
         work.check_stop()
-        work.warehouse.replace_partitions(plan.target, _publication(work, plan, unit, records, after, revision))
+        merging = plan.spec.publish.mechanism == "merge"
+        change = work.warehouse.merge if merging else work.warehouse.replace_partitions
+        change(plan.target, _publication(work, plan, unit, records, after, revision))
     work.ledger.move_partitions(work.backfill_id, keys, PartitionState.PUBLISHED, by=work.by)
 
 
