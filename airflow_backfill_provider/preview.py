@@ -29,7 +29,7 @@ def preview(plan: Plan) -> str:
             else []
         ),
         f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
-        f"  mechanism   {publish.mechanism}: the whole {publish.unit} in one commit",
+        f"  mechanism   {publish.mechanism}: {publish.commits}",
         f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "
         f"kept for {plan.spec.rollback.keep_for.days} days",
     ]

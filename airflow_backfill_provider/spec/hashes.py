@@ -18,7 +18,7 @@ def spec_hash(spec: BackfillSpec) -> str:
 
 
 def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
-    """sha256 (hex) of what decides a staged result: target, transform and partition keys, in any order.
+    """sha256 (hex) of what decides a staged result: target, transform, what is kept, and partition keys, in any order.
 
     Checks, comparisons, compute and publish settings do not change it: staged rows stay reusable under new ones.
     """
@@ -42,6 +42,7 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
                 "scope": spec.transform.scope,
             },
             "cutoff": _cutoff(spec),
+            "keep_unmatched": spec.publish.keep_unmatched,
             "keys": sorted(set(keys)),
         }
     )
