@@ -182,3 +182,15 @@ def test_restage_counts_the_source_anew_since_it_computes_everything_anew(arriva
     arrivals.stage(again)
     arrivals.validate(again)
     assert arrivals.publish().published
+
+
+def test_no_unit_is_written_when_the_source_of_a_later_one_moved(world: World) -> None:
+    world.spec = make_spec(publish={"unit": "week"})
+    before = world.published()
+    world.prepare()
+    world.engine.execute(f"DELETE FROM raw.orders WHERE order_date = DATE '{DAYS[9]}'")
+
+    with pytest.raises(SourceMoved, match=f"{DAYS[9]} had 6 rows and has 0"):
+        world.publish()
+
+    assert world.published() == before
