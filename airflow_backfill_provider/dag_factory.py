@@ -73,7 +73,7 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
 
         judged = ValidateRangeOperator(task_id="validate_range", spec=spec, **pool, **place)
         published = AtomicPublishOperator(task_id="atomic_publish", spec=spec, **pool, **place)
-        report = ReportOperator(task_id="report", spec=spec, trigger_rule="all_done", **place)
+        report = ReportOperator(task_id="report", spec=spec, **place)
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
