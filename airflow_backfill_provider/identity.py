@@ -15,6 +15,11 @@ def backfill_id(dag_id: str, run_id: str) -> str:
     return sha256(f"{dag_id}\0{run_id}".encode()).hexdigest()[:12]
 
 
+def claim_id(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
+    """12 hexadecimal characters derived from a task of a run; the same for every attempt and clear of it."""
+    return sha256(f"{dag_id}\0{run_id}\0{task_id}\0{map_index}".encode()).hexdigest()[:12]
+
+
 def require_id(text: str) -> str:
     """The text, when it is an id; it becomes part of names of tables and files.
 
