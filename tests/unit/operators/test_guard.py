@@ -15,8 +15,7 @@ from airflow.sdk.definitions._internal.contextmanager import _CURRENT_CONTEXT
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
-from operators_world import Shop
-from test_hand_wired import OF_THE_DAY, wired
+from operators_world import OF_THE_DAY, Shop, wired
 
 from airflow_backfill_provider.cli.ledger import abandon, list_backfills
 from airflow_backfill_provider.errors import RequestError

@@ -10,32 +10,18 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
-from operators_world import Shop
+from operators_world import OF_THE_DAY, Shop, wired
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.operators.announce import AnnouncePublishOperator
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
-from airflow_backfill_provider.operators.base import AnySpec
 from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 from airflow_backfill_provider.operators.stage_recompute import StageRecomputeOperator
 from airflow_backfill_provider.operators.validate_partition import ValidatePartitionOperator, ValidateRangeOperator
-
-OF_THE_DAY = {"start_date": "{{ data_interval_start | ds }}", "end_date": "{{ data_interval_start | ds }}"}
-
-
-def wired(spec: AnySpec, **scope: Any) -> DAG:
-    with DAG("by_hand", schedule=None) as dag:
-        scoped = ScopePartitionsOperator(task_id="plan_it", spec=spec, **scope)
-        stage = StageRecomputeOperator.partial(task_id="stage", spec=spec).expand(batch=scoped.output)
-        judge = ValidatePartitionOperator.partial(task_id="judge", spec=spec).expand(batch=scoped.output)
-        whole = ValidateRangeOperator(task_id="whole", spec=spec)
-        publish = AtomicPublishOperator(task_id="publish", spec=spec)
-        scoped >> stage >> judge >> whole >> publish >> ReportOperator(task_id="tell", spec=spec)
-    return dag
 
 
 @pytest.mark.parametrize(
