@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from airflow.sdk import BaseOperator, get_current_context
+from airflow.sdk import BaseOperator, XComArg, get_current_context
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException
 
@@ -84,7 +84,10 @@ class RangeReleaseOperator(BaseOperator):
 
 
 def guard(
-    spec: AnySpec, *tasks: BaseOperator, partitions: Sequence[str] | str = (), patience: timedelta = PATIENCE
+    spec: AnySpec,
+    *tasks: BaseOperator | XComArg,
+    partitions: Sequence[str] | str = (),
+    patience: timedelta = PATIENCE,
 ) -> RangeGuardOperator:
     """Put the tasks between a guard and its release; call it once they are wired.
 
@@ -93,17 +96,22 @@ def guard(
 
     :param tasks: at least one, of one DAG.
     :param partitions: as for :class:`RangeGuardOperator`.
+    :raises ValueError: there is no task.
     """
-    first = tasks[0]
+    if not tasks:
+        raise ValueError("A guard without a task would hold its range for nobody; give the tasks that write the table.")
+    guarded_tasks = [next(task.iter_references())[0] if isinstance(task, XComArg) else task for task in tasks]
+    first = guarded_tasks[0]
     around: dict[str, Any] = {"dag": first.dag, "task_group": first.task_group}
     take = RangeGuardOperator(
         task_id=f"guard_{first.label}", spec=spec, partitions=partitions, patience=patience, **around
     )
     give_back = RangeReleaseOperator(task_id=f"release_{first.label}", guard_id=take.task_id, **around)
-    before = {task_id for task in tasks for task_id in task.upstream_task_ids} - {task.task_id for task in tasks}
-    take.set_upstream([first.dag.get_task(task_id) for task_id in sorted(before)])
-    take.set_downstream(list(tasks))
-    give_back.set_upstream(list(tasks))
+    ids = {task.task_id for task in guarded_tasks}
+    before = {task_id for task in guarded_tasks for task_id in task.upstream_task_ids} - ids
+    take.set_upstream([take.dag.get_task(task_id) for task_id in sorted(before)])
+    take.set_downstream(guarded_tasks)
+    give_back.set_upstream(guarded_tasks)
     give_back.as_teardown(setups=take)
     return take
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -87,5 +88,10 @@ class HandRun:
             batches = self.xcoms[next(iter(task.iter_mapped_dependencies())).task_id, "return_value"]
             for index, batch in enumerate(batches):
                 yield index, task.unmap({"batch": batch})
+        elif task.get_closest_mapped_task_group() is not None:
+            for index, batch in enumerate(self.xcoms["scope_partitions", "return_value"]):
+                one = copy(task)
+                one.batch = batch
+                yield index, one
         else:
             yield -1, task

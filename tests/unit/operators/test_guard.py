@@ -90,6 +90,21 @@ def test_several_tasks_in_a_group_are_guarded_as_one(shop: Shop) -> None:
     assert held(shop) == []
 
 
+def test_a_taskflow_task_is_guarded_by_what_calling_it_returned_and_no_task_is_an_error(shop: Shop) -> None:
+    with DAG("daily", schedule=None) as dag:
+
+        @task
+        def publish() -> list[str]:
+            return held(shop)
+
+        guard(shop.spec, publish())
+        with pytest.raises(ValueError, match="give the tasks that write"):
+            guard(shop.spec)
+    run = HandRun(dag)
+    run.run()
+    assert run.xcoms["publish", "return_value"] == [MARCH_4]
+
+
 def test_a_backfill_of_the_range_is_refused_while_the_run_writes_and_names_it(shop: Shop) -> None:
     run = HandRun(daily(shop))
     run.execute("extract")

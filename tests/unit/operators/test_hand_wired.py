@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
 from operators_world import OF_THE_DAY, Shop, wired
 
+from airflow_backfill_provider.dag_factory import backfill_dag
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
@@ -94,6 +95,35 @@ def test_two_chains_of_one_run_have_a_backfill_each(shop: Shop) -> None:
     assert shop.corrected() == [1, 2]
     with shop.ledger() as ledger:
         assert ledger.backfill("00000000000a").state is BackfillState.COMPLETED
+
+
+def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop) -> None:
+    def run(run_id: str, **params: Any) -> HandRun:
+        made = HandRun(backfill_dag(shop.spec), run_id=run_id, params=params, states={"pool_ready": "success"})
+        for task_id in (
+            "scope_partitions",
+            "partitions.stage_recompute",
+            "partitions.validate_partition",
+            "validate_range",
+        ):
+            made.execute(task_id)
+            made.states[task_id] = "success"
+        return made
+
+    first = run("one", start_date="2024-03-02", end_date="2024-03-05", mode="stage")
+    with pytest.raises(AirflowSkipException, match="mode is stage"):
+        first.execute("atomic_publish")
+    first.execute("report")
+    found = backfill_id("backfill__orders", "one")
+    second = run("two", backfill_id=found, mode="publish", start_date=None)
+    second.execute("atomic_publish")
+    assert f"Backfill {found}" in second.execute("report")[0]
+    assert shop.corrected() == [2, 3, 4, 5]
+    third = HandRun(backfill_dag(shop.spec), run_id="three", params={"partitions": ["2024-03-07"], "mode": "plan"})
+    third.execute("scope_partitions")
+    third.states["scope_partitions"] = "success"
+    with pytest.raises(AirflowSkipException, match="a preview"):
+        third.execute("report")
 
 
 @pytest.mark.parametrize("text", ["../../x", "A" * 12, "1234", "0123456789ab\n;"])
