@@ -51,7 +51,7 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         ),
         Answer(
             question="How do we publish, and undo?",
-            answer=f"{publish.mechanism} of the whole {publish.unit} in one commit; undo by rollback__{spec.name} from a "
+            answer=f"{publish.mechanism}, {publish.commits}; undo by rollback__{spec.name} from a "
             f"backup kept for {spec.rollback.keep_for.days} days",
             written="publish" in spec.model_fields_set or "rollback" in spec.model_fields_set,
         ),

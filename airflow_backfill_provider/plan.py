@@ -25,7 +25,7 @@ from airflow_backfill_provider.spec_fit import checkable_constraints, require_fi
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window
+from airflow_backfill_provider.windows import Grain, Partition, Window, periods
 
 
 class Plan(Frozen):
@@ -107,6 +107,13 @@ class Plan(Frozen):
             partitions_per_task=compute.partitions_per_task,
             estimated_seconds=self.baseline_rows / self.rows_per_second,
         )
+
+    def units(self) -> tuple[tuple[Partition, ...], ...]:
+        """The partitions that are published together, in the order in which they are."""
+        unit = self.spec.publish.unit
+        if unit == "range":
+            return (self.partitions,)
+        return periods(self.partitions, Grain(unit), self.spec.target.timezone)
 
     def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
         """The partitions with these keys, in the plan's order.
@@ -230,6 +237,11 @@ def source_rows(source: SourceSpec, spec: BackfillSpec) -> Source:
 
 def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
     cautions = []
+    if spec.publish.unit != "range":
+        cautions.append(
+            f"publish.unit {spec.publish.unit}: each {spec.publish.unit} is published in a commit of its own, so the range is "
+            "a mixture of new and old rows from the first commit to the last, and stays one when a later commit is refused."
+        )
     if spec.compute.max_concurrency > 5:
         cautions.append(f"max_concurrency {spec.compute.max_concurrency} is above 5: watch the live pipeline.")
     if not spec.checks and not spec.comparisons:

@@ -24,7 +24,7 @@ def preview(plan: Plan) -> str:
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),
         f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
-        f"  mechanism   {publish.mechanism}: the whole {publish.unit} in one commit",
+        f"  mechanism   {publish.mechanism}: {publish.commits}",
         f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "
         f"kept for {plan.spec.rollback.keep_for.days} days",
     ]

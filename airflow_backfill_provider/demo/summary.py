@@ -25,7 +25,7 @@ def print_summary(
     _fact(console, "moved most", *(f"{move.key}  {move.rows:>4,} rows" for move in moved[:5]))
     _fact(console, "time", f"{seconds:.1f} s from trigger to completed")
     publish = plan.spec.publish
-    _fact(console, "mechanism", f"{publish.mechanism}, the whole {publish.unit} in one commit")
+    _fact(console, "mechanism", f"{publish.mechanism}, {publish.commits}")
     _fact(console, "verified", *proof)
     _fact(console, "not proven", *plan.not_proven)
     _fact(console, "undo", "make demo-rollback", f"in your own Airflow: {summary.undo}")

@@ -47,7 +47,7 @@ ACTIVE = frozenset({_B.PLANNED, _B.AWAITING_APPROVAL, _B.RUNNING, _B.VALIDATED, 
 """The next task of the run takes it further."""
 
 STOPPED = frozenset({_B.HALTED, _B.FAILED, _B.REJECTED})
-"""Nothing was published and nothing goes on until a person clears a task or gives the backfill up."""
+"""Nothing goes on until a person clears a task, gives the backfill up, or rolls back the units that were published."""
 
 WRITTEN = frozenset({_B.PUBLISHED, _B.PUBLISHED_UNVERIFIED, _B.COMPLETED})
 """The published table holds this backfill's rows, so there is something to roll back."""
@@ -62,11 +62,12 @@ HOLDS_LOCK = frozenset(_B) - RELEASES_LOCK
 """No other backfill may have the range."""
 
 MAY_STAGE = frozenset({_B.PLANNED, _B.AWAITING_APPROVAL, _B.RUNNING, _B.VALIDATED}) | STOPPED
-"""A partition may be staged: nothing is published, and no publish reads the stages at this moment."""
+"""A partition that is not published may be staged: no publish reads the stages at this moment."""
 
 BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.PLANNED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The plan needs a person's approval before anything is staged.",
         _B.RUNNING: "The first partition is about to be staged.",
         _B.HALTED: "A stop signal was found before the first partition.",
@@ -84,6 +85,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.RUNNING: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.VALIDATED: "Every partition and the range as a whole passed.",
         _B.AWAITING_APPROVAL: "The trial is done and a person reviews it.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -94,6 +96,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.VALIDATED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.PUBLISHING: "Publish begins.",
         _B.RUNNING: "A partition is staged or validated again.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -124,6 +127,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.HALTED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.PLANNED: "Scope was cleared after the stop signal was lifted.",
         _B.RUNNING: "A task was cleared after the stop signal was lifted.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -133,6 +137,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.FAILED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.PLANNED: "Scope was cleared.",
         _B.RUNNING: "The failed task was cleared.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -142,6 +147,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.REJECTED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
         _B.RUNNING: "The rejecting task was cleared after its cause was mended.",
         _B.HALTED: "A task that ran on beside the rejecting one found a stop signal.",

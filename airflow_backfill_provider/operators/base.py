@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_backfill_provider.steps.work import Work
     from airflow_backfill_provider.warehouses.base import Warehouse
 
-AnySpec = BackfillSpec | str | PathLike[str]
+AnySpec = BackfillSpec | str | Path
 """A spec, or the path of its YAML file: absolute, or relative to the working directory."""
 SCOPED = "backfill"
 """XCom key under which a scope task says which backfill this run works on, and how far it goes."""

@@ -16,7 +16,7 @@ def spec_hash(spec: BackfillSpec) -> str:
 
 
 def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
-    """sha256 (hex) of what decides a staged result: target, transform and partition keys, in any order.
+    """sha256 (hex) of what decides a staged result: target, transform, what is kept, and partition keys, in any order.
 
     Checks, comparisons, compute and publish settings do not change it: staged rows stay reusable under new ones.
     """
@@ -38,6 +38,7 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
                 "logical_date": spec.transform.logical_date,
                 "scope": spec.transform.scope,
             },
+            "keep_unmatched": spec.publish.keep_unmatched,
             "keys": sorted(set(keys)),
         }
     )

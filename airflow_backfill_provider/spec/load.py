@@ -6,7 +6,6 @@ Reads two files, the YAML and the SQL it names; no connection, no Variable, no d
 from __future__ import annotations
 
 from collections.abc import Callable
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from airflow_backfill_provider.spec.problems import Problem, explain
 from airflow_backfill_provider.spec.tree import Tree, read_tree
 
 
-def load_spec(path: str | PathLike[str]) -> BackfillSpec:
+def load_spec(path: str | Path) -> BackfillSpec:
     """Read a spec; ``transform.sql``, a path relative to the YAML file, becomes the SQL file's text.
 
     :raises SpecError: naming the file and every problem in it with line, field, value and what to write instead.

@@ -156,10 +156,21 @@ class ComputeSpec(Frozen):
 class PublishSpec(Frozen):
     """How the validated range becomes visible."""
 
-    mechanism: Literal["replace_partitions"] = "replace_partitions"
-    unit: Literal["range"] = "range"
+    mechanism: Literal["replace_partitions", "merge"] = "replace_partitions"
+    """``replace_partitions`` deletes the range and inserts what was staged; ``merge`` matches by ``target.key`` and writes
+    only the rows that differ. Both leave the same rows."""
+    keep_unmatched: bool = False
+    """With ``merge``: keep published rows of the range whose key was not recomputed, instead of deleting them."""
+    unit: Literal["range", "year", "month", "week", "day"] = "range"
+    """What becomes visible in one commit: the whole range, or one period of it after the other, each with a commit of
+    its own. Between two of them consumers see new rows beside old ones."""
     lock_timeout: Duration = timedelta(minutes=2)
     """How long to wait for the engine's lock before giving up with nothing written."""
+
+    @property
+    def commits(self) -> str:
+        """How the range becomes visible, in words."""
+        return "the whole range in one commit" if self.unit == "range" else f"each {self.unit} in one commit"
 
     @model_validator(mode="before")
     @classmethod
@@ -167,9 +178,17 @@ class PublishSpec(Frozen):
         if isinstance(data, dict) and data.get("mechanism") == "append":
             raise ValueError(
                 "mechanism append is refused: it is not idempotent, so a retry doubles the rows it adds. "
-                "Use replace_partitions"
+                "Use replace_partitions or merge"
             )
         return data
+
+    @model_validator(mode="after")
+    def _only_a_merge_keeps_rows(self) -> PublishSpec:
+        if self.keep_unmatched and self.mechanism != "merge":
+            raise ValueError(
+                f"keep_unmatched needs mechanism merge; {self.mechanism} replaces every row of a partition"
+            )
+        return self
 
 
 class RollbackSpec(Frozen):
@@ -242,6 +261,13 @@ class BackfillSpec(Frozen):
         uncompared = {name.casefold() for name in self.uncompared_columns}
         if keys := [name for name in self.target.key if name.casefold() in uncompared]:
             raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
+        return self
+
+    @model_validator(mode="after")
+    def _a_unit_holds_whole_partitions(self) -> BackfillSpec:
+        unit, grain = self.publish.unit, self.target.grain
+        if unit != "range" and not Grain(unit).holds(grain):
+            raise ValueError(f"publish.unit {unit} holds no whole {grain} partition; use range, or a period that does")
         return self
 
     @model_validator(mode="after")

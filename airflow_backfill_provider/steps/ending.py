@@ -16,11 +16,11 @@ def give_up(work: Work, reason: str) -> None:
     if work.ledger.backfill(work.backfill_id).state in RELEASES_LOCK:
         work.ledger.release_range(work.backfill_id, by=work.by)
         return
-    settle(work, work.stored_plan())
+    written = settle(work, work.stored_plan())
     state = work.ledger.backfill(work.backfill_id).state
-    if state in WRITTEN:
+    if state in WRITTEN or written.published:
         raise PublishRefused(
-            f"Backfill {work.backfill_id} is {state}: its rows are published. Roll it back with rollback__{work.spec.name}, or "
+            f"Backfill {work.backfill_id} is {state}: rows of it are published. Roll it back with rollback__{work.spec.name}, or "
             "clear its report task to complete it."
         )
     work.ledger.move(work.backfill_id, BackfillState.EXPIRED, by=work.by, reason=reason)

@@ -1,21 +1,22 @@
-"""Publish: the whole validated range in one commit, or not at all. The algorithm is the design's section 4.
+"""Publish: each unit of the validated range, mostly the whole of it, in one commit or not at all. The algorithm is the design's section 4.
 
 A crash between any two lines leaves the old rows or the new rows, and running it again converges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
 from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
+from airflow_backfill_provider.steps.receipts import Written
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
-from airflow_backfill_provider.steps.validate import validate_range
+from airflow_backfill_provider.steps.validate import READY, validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -23,27 +24,31 @@ from airflow_backfill_provider.warehouses.base import (
     Fingerprint,
     Publication,
     Published,
-    Receipt,
     Staged,
 )
-from airflow_backfill_provider.windows import merge
+from airflow_backfill_provider.windows import Partition, merge
 
 
 def publish(work: Work) -> PublishResult:
-    """Replace the whole range by its validated rows in one commit; a second call publishes nothing.
+    """Replace the validated range unit by unit, each in one commit; a second call publishes nothing.
 
-    :raises PublishRefused: a promise would break; nothing was written.
-    :raises TargetMoved: the range is not what the plan saw; nothing was written.
-    :raises StageChanged: staged rows are not the validated ones; nothing was written.
+    The unit is the whole range unless ``publish.unit`` says otherwise. After a failure between two units, the next call
+    goes on with those that are left.
+
+    :raises PublishRefused: a promise would break; nothing was written to the unit, nor to one after it.
+    :raises TargetMoved: the unit is not what the plan saw; likewise.
+    :raises StageChanged: staged rows are not the validated ones; likewise.
     """
     work.stop_or_go()
     stored = work.stored_plan()
-    receipt = settle(work, stored)
+    written = settle(work, stored)
+    if written.undone:
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
+        )
     state = work.ledger.backfill(work.backfill_id).state
-    if receipt is not None:
-        return _published(work, stored, receipt)
-    if state in _PUBLISHED:
-        return PublishResult(False, len(stored.partitions), 0, 0, note="published before; nothing to publish")
+    if state in WRITTEN:
+        return _published(work, stored, written)
 
     revision, plan = work.revision, work.plan()
     if state in _RESUMABLE:
@@ -60,34 +65,53 @@ def publish(work: Work) -> PublishResult:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
         _require_ready(work, plan, records)
-        after = {key: staged_fingerprint(entry) for key, entry in records.items()}
-        if all(after[key] == plan.baseline[key] for key in plan.keys):
-            return _nothing_to_publish(work, plan, after)
-        _back_up(work, plan)
-        work.check_stop()
-        work.warehouse.replace_partitions(plan.target, _publication(work, plan, records, after, revision))
+        for unit in plan.units():
+            _publish_unit(work, plan, unit, records, revision)
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
     except BackfillError as error:
-        # Whatever went wrong, the receipts know whether the commit happened.
-        receipt = settle(work, plan)
-        if receipt is None:
-            work.log.error("Nothing was published: %s", error)
+        # Whatever went wrong, the receipts know which commits happened.
+        written = settle(work, plan)
+        if written.published != set(plan.keys):
+            work.log.error("Not everything was published: %s", error)
             raise
     else:
-        receipt = settle(work, plan)
-    assert receipt is not None
-    return _published(work, plan, receipt)
+        written = settle(work, plan)
+    return _published(work, plan, written)
 
 
-_PUBLISHED = frozenset({BackfillState.PUBLISHED, BackfillState.COMPLETED})
+def _publish_unit(
+    work: Work, plan: Plan, unit: Sequence[Partition], records: Mapping[str, PartitionRecord], revision: int
+) -> None:
+    """Replace one unit in one commit, unless it was published before or holds the staged rows already."""
+    keys = [partition.key for partition in unit]
+    if all(records[key].state is PartitionState.PUBLISHED for key in keys):
+        return
+    after = {key: staged_fingerprint(records[key]) for key in keys}
+    if all(after[key] == plan.baseline[key] for key in keys):
+        found = work.warehouse.fingerprint(plan.target, Published(), unit)
+        require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
+    else:
+        _back_up(work, plan)
+        work.check_stop()
+        merging = plan.spec.publish.mechanism == "merge"
+        change = work.warehouse.merge if merging else work.warehouse.replace_partitions
+        change(plan.target, _publication(work, plan, unit, records, after, revision))
+    work.ledger.move_partitions(work.backfill_id, keys, PartitionState.PUBLISHED, by=work.by)
+
+
 _RESUMABLE = frozenset({BackfillState.HALTED, BackfillState.FAILED})
 """Only this step was cleared after a stop; whether the range may be published is asked again."""
 
 
 def _publication(
-    work: Work, plan: Plan, records: Mapping[str, PartitionRecord], after: Mapping[str, Fingerprint], revision: int
+    work: Work,
+    plan: Plan,
+    unit: Sequence[Partition],
+    records: Mapping[str, PartitionRecord],
+    after: Mapping[str, Fingerprint],
+    revision: int,
 ) -> Publication:
     def still_ours() -> None:
         backfill = work.ledger.backfill(work.backfill_id)
@@ -101,9 +125,9 @@ def _publication(
         backfill_id=work.backfill_id,
         action=Action.PUBLISH,
         plan_hash=plan.plan_hash,
-        partitions=plan.partitions,
-        rows=Staged(tuple(staged_partition(p, records[p.key]) for p in plan.partitions)),
-        before=plan.baseline,
+        partitions=tuple(unit),
+        rows=Staged(tuple(staged_partition(partition, records[partition.key]) for partition in unit)),
+        before={key: plan.baseline[key] for key in after},
         after=after,
         confirm=still_ours,
         # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
@@ -111,23 +135,30 @@ def _publication(
     )
 
 
-def _published(work: Work, plan: Plan, receipt: Receipt) -> PublishResult:
-    """The result of a commit that is recorded; one that could not be verified is verified again."""
-    if receipt.action is Action.ROLLBACK:
-        raise PublishRefused(
-            f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
-        )
+def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
+    """The result of what is committed and recorded; what could not be verified is verified again."""
+    count = len(plan.partitions)
     state = work.ledger.backfill(work.backfill_id).state
+    if not written.publishes:
+        note = "nothing to publish: the range already holds exactly the staged rows"
+        return PublishResult(False, count, 0, 0, note=note)
     if state is BackfillState.COMPLETED:
-        return PublishResult(False, len(plan.partitions), 0, 0, note="published before; nothing to publish")
+        return PublishResult(False, count, 0, 0, note="published before; nothing to publish")
     if state is BackfillState.PUBLISHED_UNVERIFIED:
         refuse_unverified(work, plan, unverified(work, plan))
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
-    return PublishResult(True, len(plan.partitions), receipt.deleted, receipt.inserted, note="published in one commit")
+    commits = len(written.publishes)
+    return PublishResult(
+        True,
+        count,
+        deleted=sum(receipt.deleted for receipt in written.publishes),
+        inserted=sum(receipt.inserted for receipt in written.publishes),
+        note="published in one commit" if commits == 1 else f"published in {commits} commits",
+    )
 
 
 def _require_ready(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> None:
-    unready = [key for key, record in records.items() if record.state is not PartitionState.VALIDATED]
+    unready = [key for key, record in records.items() if record.state not in READY]
     if unready or set(records) != set(plan.keys):
         raise PublishRefused(
             f"{len(unready)} partitions are not validated: {', '.join(unready[:5])}. Nothing was written."
@@ -161,12 +192,3 @@ def _still_right(work: Work, plan: Plan, backup: Backup) -> bool:
     except BackfillError as error:
         work.log.warning("The backup %s cannot be read (%s); making a new one.", backup.location, error)
         return False
-
-
-def _nothing_to_publish(work: Work, plan: Plan, after: Mapping[str, Fingerprint]) -> PublishResult:
-    found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
-    require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
-    work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    note = "nothing to publish: the range already holds exactly the staged rows"
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=note)
-    return PublishResult(False, len(plan.partitions), 0, 0, note=note)

@@ -3,21 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from airflow_backfill_provider.warehouses.base import Action, Receipt
 
 
-def newest_of(receipts: Sequence[Receipt], backfill_id: str) -> Receipt | None:
-    """The newest receipt of one backfill: what it did last, or ``None`` when it never wrote."""
-    own = (receipt for receipt in receipts if receipt.backfill_id == backfill_id)
-    return max(own, key=lambda receipt: receipt.sequence, default=None)
+@dataclass(frozen=True)
+class Written:
+    """What one backfill did to the table, by its receipts."""
+
+    publishes: tuple[Receipt, ...] = ()
+    """Those of its commits that were not rolled back."""
+    undone: frozenset[str] = frozenset()
+    """Keys whose rows were published and put back."""
+
+    @property
+    def published(self) -> frozenset[str]:
+        """Keys whose rows it published and did not put back."""
+        return frozenset(key for receipt in self.publishes for key in receipt.keys)
+
+
+def written_by(receipts: Sequence[Receipt], backfill_id: str) -> Written:
+    """What this backfill wrote. A rollback undoes the publish of the same keys."""
+    publishes: list[Receipt] = []
+    undone: set[str] = set()
+    for receipt in _ordered(receipts):
+        if receipt.backfill_id != backfill_id:
+            continue
+        if receipt.action is Action.PUBLISH:
+            publishes.append(receipt)
+        else:
+            undone.update(receipt.keys)
+            publishes = [one for one in publishes if undone.isdisjoint(one.keys)]
+    return Written(tuple(publishes), frozenset(undone))
 
 
 def standing_over(receipts: Sequence[Receipt], keys: Collection[str]) -> Receipt | None:
     """The newest publish over any of the partitions that was not rolled back since, or ``None``."""
-    wanted = set(keys)
-    undone = {receipt.backfill_id for receipt in receipts if receipt.action is Action.ROLLBACK}
-    standing = (
-        receipt for receipt in receipts if receipt.backfill_id not in undone and not wanted.isdisjoint(receipt.keys)
-    )
-    return max(standing, key=lambda receipt: receipt.sequence, default=None)
+    standing: dict[str, list[Receipt]] = {key: [] for key in keys}
+    for receipt in _ordered(receipts):
+        for key in standing.keys() & set(receipt.keys):
+            if receipt.action is Action.PUBLISH:
+                standing[key].append(receipt)
+            else:
+                standing[key] = [one for one in standing[key] if one.backfill_id != receipt.backfill_id]
+    newest = [stack[-1] for stack in standing.values() if stack]
+    return max(newest, key=lambda receipt: receipt.sequence, default=None)
+
+
+def _ordered(receipts: Sequence[Receipt]) -> list[Receipt]:
+    return sorted(receipts, key=lambda receipt: receipt.sequence)

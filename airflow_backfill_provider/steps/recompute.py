@@ -20,12 +20,17 @@ PROOF_EVENT = "range_scope_proved"
 
 def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One SELECT per partition."""
-    return tuple(Recompute((partition,), prepare(plan.spec, partition, plan.dialect)) for partition in partitions)
+    return tuple(_recompute(plan, (partition,), partition) for partition in partitions)
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One SELECT for all partitions that lie side by side."""
-    return tuple(Recompute(run, prepare(plan.spec, _spanning(run), plan.dialect)) for run in side_by_side(partitions))
+    return tuple(_recompute(plan, run, _spanning(run)) for run in side_by_side(partitions))
+
+
+def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
+    select = prepare(plan.spec, interval, plan.dialect)
+    return Recompute(partitions, select, keep_unmatched=plan.spec.publish.keep_unmatched)
 
 
 def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -> bool:

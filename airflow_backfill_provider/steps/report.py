@@ -84,7 +84,7 @@ class Summary:
             f"{changed:,} changed, {added:,} added, {removed:,} removed{unmatched}",
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
-            f"  mechanism   {plan.spec.publish.mechanism}, the whole {plan.spec.publish.unit} in one commit",
+            f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")

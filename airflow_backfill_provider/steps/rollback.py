@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,10 +11,10 @@ from airflow_backfill_provider.errors import BackfillError, PublishRefused, Requ
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.receipts import standing_over
-from airflow_backfill_provider.steps.settle import same_rows, settle, staged_fingerprints
+from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Staged
-from airflow_backfill_provider.windows import merge
+from airflow_backfill_provider.windows import Partition, merge
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,20 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         raise RequestError(
             f"Backfill {work.backfill_id} is of {backfill.name}: trigger rollback__{backfill.name}, not rollback__{work.spec.name}."
         )
-    own = settle(work, plan)
-    if own is None:
+    written = settle(work, plan)
+    if not written.published and not written.undone:
         raise PublishRefused(
             f"Backfill {work.backfill_id} never published or had nothing to publish ({backfill.state}); "
             "there is nothing to undo."
         )
     marks = {key: Fingerprint(**mark) for key, mark in backfill.backup_fingerprints.items()}
-    if own.action is Action.ROLLBACK:
-        if backfill.state is not BackfillState.ROLLED_BACK:
-            _require_restored(work, plan, marks)
-            _record(work, plan)
-        return RollbackResult(False, len(plan.partitions), 0, 0, note="rolled back before; nothing to do")
-    standing = standing_over(work.warehouse.receipts(plan.target), plan.keys)
+    if not written.published:
+        if work.ledger.backfill(work.backfill_id).state is not BackfillState.ROLLED_BACK:
+            undone = plan.select(sorted(written.undone))
+            _require_restored(work, plan, undone, marks)
+            _record(work)
+        return RollbackResult(False, len(written.undone), 0, 0, note="rolled back before; nothing to do")
+    standing = standing_over(work.warehouse.receipts(plan.target), written.published)
     if standing is not None and standing.backfill_id != work.backfill_id:
         raise PublishRefused(
             f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
@@ -65,28 +66,47 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
     after = _require_backup(work, plan, backup, marks)
+    restored = plan.select(sorted(written.published))
     with _range_lock(work, plan):
-        receipt = work.warehouse.replace_partitions(
-            plan.target,
-            Publication(
-                backfill_id=work.backfill_id,
-                action=Action.ROLLBACK,
-                plan_hash=plan.plan_hash,
-                partitions=plan.partitions,
-                rows=backup,
-                before=_before(work, plan, force=force),
-                after=after,
-                keys_may_repeat=force,
-            ),
-        )
-    _require_restored(work, plan, after)
-    _record(work, plan)
-    return RollbackResult(True, len(plan.partitions), receipt.deleted, receipt.inserted, note="restored in one commit")
+        before = _before(work, plan, restored, force=force)
+        # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
+        receipts = [
+            work.warehouse.replace_partitions(
+                plan.target,
+                Publication(
+                    backfill_id=work.backfill_id,
+                    action=Action.ROLLBACK,
+                    plan_hash=plan.plan_hash,
+                    partitions=unit,
+                    rows=backup,
+                    before={partition.key: before[partition.key] for partition in unit},
+                    after={partition.key: after[partition.key] for partition in unit},
+                    keys_may_repeat=force,
+                ),
+            )
+            for unit in reversed(_units(plan, restored))
+        ]
+    _require_restored(work, plan, restored, after)
+    _record(work)
+    return RollbackResult(
+        True,
+        len(restored),
+        deleted=sum(receipt.deleted for receipt in receipts),
+        inserted=sum(receipt.inserted for receipt in receipts),
+        note="restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits",
+    )
 
 
-def _require_restored(work: Work, plan: Plan, marks: Mapping[str, Fingerprint]) -> None:
-    found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
-    wrong = [key for key, mark in marks.items() if not same_rows(mark, found[key])]
+def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:
+    """The plan's units, without what was not published."""
+    chosen = set(restored)
+    units = [tuple(partition for partition in unit if partition in chosen) for unit in plan.units()]
+    return [unit for unit in units if unit]
+
+
+def _require_restored(work: Work, plan: Plan, restored: Sequence[Partition], marks: Mapping[str, Fingerprint]) -> None:
+    found = work.warehouse.fingerprint(plan.target, Published(), restored)
+    wrong = [key for key, mark in found.items() if not same_rows(marks[key], mark)]
     if wrong:
         raise PublishRefused(
             f"The range was restored, but {', '.join(wrong[:5])} does not equal the backup: something else wrote to "
@@ -105,13 +125,14 @@ def _range_lock(work: Work, plan: Plan) -> Iterator[None]:
         raise
 
 
-def _before(work: Work, plan: Plan, *, force: bool) -> Mapping[str, Fingerprint]:
+def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: bool) -> Mapping[str, Fingerprint]:
     """What the range holds now: what we published, or, when forced, whatever is there, backed up."""
-    published = staged_fingerprints(work)
     if not force:
-        found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
+        staged = staged_fingerprints(work)
+        published: Mapping[str, Fingerprint] = {partition.key: staged[partition.key] for partition in restored}
+        found = work.warehouse.fingerprint(plan.target, Published(), restored)
         if any(found[key].method != mark.method for key, mark in published.items()):
-            published = _fingerprint_again(work, plan)
+            published = _fingerprint_again(work, plan, restored)
         moved = {key: (mark.rows, found[key].rows) for key, mark in published.items() if found[key] != mark}
         if moved:
             counts = ", ".join(f"{key}: {old} rows published, {new} now" for key, (old, new) in list(moved.items())[:5])
@@ -122,18 +143,18 @@ def _before(work: Work, plan: Plan, *, force: bool) -> Mapping[str, Fingerprint]
                 moved,
             )
         return published
-    backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, plan.partitions, label="forced")
+    backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, restored, label="forced")
     detail: dict[str, Any] = {"location": backup.location, "fingerprints": {k: asdict(m) for k, m in marks.items()}}
     work.ledger.record_event(work.backfill_id, "forced_backup", by=work.by, detail=detail)
     return marks
 
 
-def _fingerprint_again(work: Work, plan: Plan) -> Mapping[str, Fingerprint]:
+def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:
     """What was published, by this engine's version: the stages are still there, or only force helps."""
     records = work.ledger.partitions(work.backfill_id)
-    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in plan.partitions))
+    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in restored))
     try:
-        return work.warehouse.fingerprint(plan.target, staged, plan.partitions)
+        return work.warehouse.fingerprint(plan.target, staged, restored)
     except BackfillError as error:
         raise PublishRefused(
             f"Backfill {work.backfill_id} was published by another version of the engine, and its stages are gone ({error}), "
@@ -157,8 +178,8 @@ def _require_backup(
     return found
 
 
-def _record(work: Work, plan: Plan) -> None:
+def _record(work: Work) -> None:
     if work.ledger.backfill(work.backfill_id).state is BackfillState.ROLLED_BACK:
         return
-    work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.ROLLED_BACK, by=work.by)
+    work.ledger.move_partitions(work.backfill_id, sorted(published_keys(work)), PartitionState.ROLLED_BACK, by=work.by)
     work.ledger.move(work.backfill_id, BackfillState.ROLLED_BACK, by=work.by)

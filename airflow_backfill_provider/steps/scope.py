@@ -100,7 +100,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     plan = work.stored_plan()
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
-    settle(work, plan)
+    written = settle(work, plan)
     state = work.ledger.backfill(existing.backfill_id).state
     if state in WRITTEN:
         if request.restage or request.rebase:
@@ -108,6 +108,12 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
                 f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
             )
         return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
+    if written.published and (request.restage or request.rebase or spec_hash(work.spec) != plan.spec_hash):
+        raise PublishRefused(
+            f"{len(written.published)} of {len(plan.keys)} partitions of backfill {existing.backfill_id} are published, so its plan "
+            f"cannot be revised any more. Clear atomic_publish to publish the others by the plan that was validated, or roll it "
+            f"back with rollback__{work.spec.name}."
+        )
     restage: set[str] = set()
     reasons: list[str] = []
     asked = f"restage was asked for by {run.dag_id} {run.run_id}"

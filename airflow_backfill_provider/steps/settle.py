@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.steps.receipts import newest_of
+from airflow_backfill_provider.steps.receipts import Written, written_by
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint
-from airflow_backfill_provider.warehouses.base import Action, Fingerprint, Published, Receipt
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published
 
 
 @dataclass(frozen=True)
@@ -28,48 +28,58 @@ class PublishResult:
     note: str = ""
 
 
-def settle(work: Work, plan: Plan) -> Receipt | None:
-    """Bring the ledger up to what the table's receipts say; this backfill's newest receipt, if it ever wrote.
+def settle(work: Work, plan: Plan) -> Written:
+    """Bring the ledger up to what the table's receipts say, and return that.
 
-    A commit that nobody recorded becomes ``published`` (or ``published_unverified``); a publish that was cut off before
-    its commit becomes ``validated`` again. Safe to run at any time, also beside a running publish, which asks once
-    more, inside its transaction, whether it may still go on.
+    A commit that nobody recorded is recorded: its partitions become published, and with the last of them the backfill
+    ``published`` (or ``published_unverified``). A publish that was cut off before becomes ``validated`` again. Safe to
+    run at any time, also beside a running publish, which asks once more, inside its transaction, whether it may go on.
     """
-    receipt = newest_of(work.warehouse.receipts(plan.target), work.backfill_id)
-    backfill = work.ledger.backfill(work.backfill_id)
-    if receipt is not None and receipt.action is Action.PUBLISH and backfill.state in _UNRECORDED:
-        record(work, plan, receipt)
-    elif receipt is None and backfill.state is BackfillState.PUBLISHING:
-        states = {entry.state for entry in work.ledger.partitions(work.backfill_id).values()}
-        if states == {PartitionState.PUBLISHED}:
+    written = written_by(work.warehouse.receipts(plan.target), work.backfill_id)
+    state = work.ledger.backfill(work.backfill_id).state
+    if written.undone or state in _RECORDED:
+        return written
+    recorded = published_keys(work)
+    done = recorded | written.published
+    if written.publishes and done == set(plan.keys):
+        record(work, plan, written)
+        return written
+    if unrecorded := written.published - recorded:
+        work.ledger.move_partitions(work.backfill_id, sorted(unrecorded), PartitionState.PUBLISHED, by=work.by)
+    if state is BackfillState.PUBLISHING:
+        if done == set(plan.keys):
             # Nothing had to be written, and the worker died between two lines of saying so.
-            work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={backfill.state})
+            work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={state})
         else:
-            work.ledger.move(
-                work.backfill_id,
-                BackfillState.VALIDATED,
-                by=work.by,
-                reason="a publish was cut off before its commit",
-                expected={backfill.state},
-            )
-    return receipt
+            reason = f"a publish was cut off with {len(done)} of {len(plan.keys)} partitions published"
+            work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
+    return written
 
 
-_UNRECORDED = frozenset(BackfillState) - {
-    BackfillState.PUBLISHED,
-    BackfillState.PUBLISHED_UNVERIFIED,
-    BackfillState.COMPLETED,
-    BackfillState.ROLLED_BACK,
-    BackfillState.EXPIRED,
-}
+_RECORDED = frozenset(
+    {
+        BackfillState.PUBLISHED,
+        BackfillState.PUBLISHED_UNVERIFIED,
+        BackfillState.COMPLETED,
+        BackfillState.ROLLED_BACK,
+        BackfillState.EXPIRED,
+    }
+)
 
 
-def record(work: Work, plan: Plan, receipt: Receipt) -> tuple[str, ...]:
-    """Verify and record a confirmed commit; the partitions that do not hold what was staged. Safe to run again."""
+def published_keys(work: Work) -> frozenset[str]:
+    """The partitions that the ledger says are published."""
+    records = work.ledger.partitions(work.backfill_id)
+    return frozenset(key for key, entry in records.items() if entry.state is PartitionState.PUBLISHED)
+
+
+def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
+    """Verify and record what was committed; the partitions that do not hold what was staged. Safe to run again."""
     wrong = unverified(work, plan)
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    detail = {"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted}
-    work.ledger.record_event(work.backfill_id, "receipt", by=work.by, detail=detail)
+    for receipt in written.publishes:
+        detail = {"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted}
+        work.ledger.record_event(work.backfill_id, "receipt", by=work.by, detail=detail)
     if wrong:
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
         work.ledger.move(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.checks.report import ValidationReport
 from airflow_backfill_provider.errors import PublishRefused, ValidationFailed
+from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.judge import judge_partitions, judge_range
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work
 
+READY = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED})
+"""A partition that does not hold a publish back: validated, or published with an earlier unit of the range."""
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
 
 
@@ -95,12 +99,25 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     records = work.ledger.partitions(work.backfill_id)
     if all(record.state in {PartitionState.PUBLISHED, PartitionState.ROLLED_BACK} for record in records.values()):
         return len(records)
-    waiting = [key for key, record in records.items() if record.state is not PartitionState.VALIDATED]
+    waiting = [key for key, record in records.items() if record.state not in READY]
     if waiting:
         raise PublishRefused(
             f"{len(waiting)} of {len(records)} partitions are not validated, so nothing is published: "
             f"{', '.join(waiting[:5])}. Clear their failed tasks once the cause is mended."
         )
+    # The range was judged before its first unit was published; by now the baseline of that unit is gone.
+    if not any(record.state is PartitionState.PUBLISHED for record in records.values()):
+        _judge(work, plan, records, tell)
+    # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
+    if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
+        work.run()
+        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, revision=revision)
+    return len(records)
+
+
+def _judge(
+    work: Work, plan: Plan, records: Mapping[str, PartitionRecord], tell: Callable[[ValidationReport], None]
+) -> None:
     outcomes = judge_range(work, plan, records)
     work.ledger.record_evidence(work.backfill_id, {None: [outcome.to_json() for outcome in outcomes]}, by=work.by)
     report = ValidationReport(tuple(outcomes))
@@ -115,8 +132,3 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
             "scope_partitions with downstream otherwise.",
             report.failures,
         )
-    # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
-    if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
-        work.run()
-        work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, revision=revision)
-    return len(records)

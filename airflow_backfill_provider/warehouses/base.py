@@ -252,6 +252,8 @@ class Recompute:
 
     partitions: tuple[Partition, ...]
     select: str
+    keep_unmatched: bool = False
+    """Stage the published rows of the partitions too whose key the SELECT does not return."""
 
 
 class StageWriter(Protocol):
@@ -385,6 +387,16 @@ class Warehouse(Protocol):
         :raises StageChanged: what would land is not ``after``; nothing was written.
         :raises PublishRefused: no partition was given, or a key that lands also exists outside the range.
         :raises LockTimeout: the engine's lock was not to be had in time; nothing was written.
+        """
+        ...
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`replace_partitions`, writing only the rows that differ, matched by key inside the range.
+
+        The receipt counts the old rows that are gone or changed as deleted, and the new or changed ones as inserted.
+
+        :raises: as :meth:`replace_partitions`, and
+        :raises PublishRefused: published rows of the range share a key, so they cannot be matched.
         """
         ...
 

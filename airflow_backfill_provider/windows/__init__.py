@@ -6,7 +6,7 @@ Every period is one of the zone's calendar, never a number of hours.
 from __future__ import annotations
 
 from airflow_backfill_provider.windows.bounds import covered, parse_end, parse_start, widen
-from airflow_backfill_provider.windows.calendar import Grain, partition_at, split
+from airflow_backfill_provider.windows.calendar import Grain, partition_at, periods, split
 from airflow_backfill_provider.windows.keys import list_partition, parse_key
 from airflow_backfill_provider.windows.spans import Partition, Span, Value, Window, describe, merge, side_by_side
 from airflow_backfill_provider.windows.zones import day_start, require_zone, utc
@@ -26,6 +26,7 @@ __all__ = [
     "parse_key",
     "parse_start",
     "partition_at",
+    "periods",
     "require_zone",
     "side_by_side",
     "split",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from itertools import groupby
 from typing import Literal
 
 import pendulum
@@ -25,6 +27,11 @@ class Grain(StrEnum):
     MONTH = "month"
     YEAR = "year"
     LIST = "list"  # no time: each value of the column is a partition
+
+    def holds(self, other: Grain) -> bool:
+        """Whether one of these is at least as long as one of the other; a list has no length."""
+        lengths = [grain for grain in Grain if grain is not Grain.LIST]
+        return self in lengths and other in lengths and lengths.index(self) >= lengths.index(other)
 
 
 _Period = Literal["week", "month", "year"]
@@ -50,6 +57,12 @@ def partition_at(moment: datetime | date, grain: Grain, zone: str = "UTC") -> Pa
         raise RequestError(
             f"The {grain} that holds {moment} has no start or no end that can be written; give another one."
         ) from error
+
+
+def periods(partitions: Sequence[Partition], period: Grain, zone: str = "UTC") -> tuple[tuple[Partition, ...], ...]:
+    """The partitions, in order, by the hour, day, week, month or year of the zone in which each begins."""
+    groups = groupby(sorted(partitions), lambda one: partition_at(one.window.start, period, zone).key)
+    return tuple(tuple(group) for _, group in groups)
 
 
 def split(start: datetime, end: datetime, grain: Grain, zone: str = "UTC") -> tuple[Partition, ...]:

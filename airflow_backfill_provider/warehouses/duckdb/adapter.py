@@ -42,7 +42,7 @@ from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT, Flags
-from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts, refuse_incomplete
+from airflow_backfill_provider.warehouses.duckdb.publish import Change, Replacement, read_receipts, refuse_incomplete
 from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
@@ -101,7 +101,7 @@ class DuckDBWarehouse:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine=f"DuckDB {duckdb.__version__}",
-            mechanisms=frozenset({"replace_partitions"}),
+            mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT,
             rows_per_second=_ROWS_PER_SECOND,
             one_host=True,
@@ -291,12 +291,18 @@ class DuckDBWarehouse:
             raise
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        return self._publish(target, publication, Replacement.replace)
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        return self._publish(target, publication, Replacement.merge)
+
+    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
         refuse_incomplete(publication, METHOD)
         self._files.create()
         with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
             landing = self._pieces(session, target, publication.rows, publication.partitions)
             try:
-                return Replacement(session, target, publication, landing, METHOD).run()
+                return Replacement(session, target, publication, landing, METHOD).run(change)
             except duckdb.ConstraintException as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, StageChanged, TargetMoved
@@ -18,7 +18,15 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
 from airflow_backfill_provider.warehouses.duckdb.catalog import Run, comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Buckets, Piece, fingerprints, keys_outside
+from airflow_backfill_provider.warehouses.duckdb.sql import (
+    EMPTY_DIGEST,
+    Buckets,
+    Piece,
+    fingerprints,
+    keys_outside,
+    keys_repeated,
+    row_hash,
+)
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
 from airflow_backfill_provider.windows import merge
 
@@ -79,17 +87,17 @@ class Replacement:
         self._published = Piece.of(target, self._table.sql, publication.partitions)
         self._buckets = Buckets(publication.partitions, [self._published])
 
-    def run(self) -> Receipt:
-        """Replace the range and write the receipt, all in one commit or not at all."""
+    def run(self, change: Change) -> Receipt:
+        """Change the range and write the receipt, all in one commit or not at all."""
         text = comment(self._session.run, self._table)
         with self._session.bulk_loading(), self._session.transaction():
             self.guard(text)
             self.refuse_other_columns()
             self.refuse_moved()
             self.refuse_repeated_keys()
-            deleted = self.delete()
-            inserted = self.insert()
-            self.refuse_changed(deleted, inserted)
+            deleted, inserted = change(self)
+            self.refuse_changed()
+            self.refuse_miscounted(deleted, inserted)
             self._publication.confirm()
             receipt = self.write_receipt(deleted, inserted)
         return receipt
@@ -139,6 +147,50 @@ class Replacement:
                 f"(for example {named}); nothing was written. Find out which of them is right first."
             )
 
+    def replace(self) -> tuple[int, int]:
+        """Delete the range and insert what lands; returns how many rows went and came.
+
+        :raises TargetMoved: other rows were deleted than the baseline holds.
+        """
+        deleted, wanted = self.delete(), _rows(self._publication.before)
+        if deleted != wanted:
+            raise TargetMoved(
+                f"{deleted} rows of {self._target.table} would be deleted where {wanted} were expected; nothing was written.",
+                {"deleted": (wanted, deleted)},
+            )
+        return deleted, self.insert()
+
+    def merge(self) -> tuple[int, int]:
+        """Update what differs, insert what is new, delete what is gone; returns how many rows went and came.
+
+        :raises PublishRefused: published rows of the range share a key.
+        """
+        names, key = self._target.column_names, self._target.key
+        repeated = self._session.run(keys_repeated([self._published], key) + " LIMIT 5")
+        if repeated:
+            named = "; ".join(", ".join(map(str, values)) for values in repeated)
+            raise PublishRefused(
+                f"Published rows of {self._target.table} in the range share their {', '.join(key)} (for example {named}), so a "
+                "merge cannot match them; nothing was written. Use mechanism replace_partitions."
+            )
+        match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
+        gone = f"NOT EXISTS (SELECT 1 FROM ({self._landing_rows()}) AS s WHERE {match})"
+        ((deleted,),) = self._session.run(
+            f"DELETE FROM {self._table.sql} AS r WHERE {self._published.predicate} AND {gone}"
+        )
+        rest = [name for name in names if name not in key]
+        # By the hash that fingerprints are made of: values that are equal and hash differently, as 0.0 and -0.0, differ.
+        changed = f"{row_hash(names)} <> {row_hash(names, 's.')}"
+        ((written,),) = self._session.run(
+            f"MERGE INTO {self._table.sql} AS r USING ({self._landing_rows()}) AS s "
+            f"ON {match} AND {self._published.predicate} "
+            + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
+            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) VALUES ({_row('s', names)})"
+        )
+        inserted = _rows(self._publication.after) - (_rows(self._publication.before) - deleted)
+        updated = written - inserted
+        return deleted + updated, inserted + updated
+
     def delete(self) -> int:
         """Delete the range; returns how many rows went."""
         ((deleted,),) = self._session.run(f"DELETE FROM {self._table.sql} AS r WHERE {self._published.predicate}")
@@ -146,36 +198,28 @@ class Replacement:
 
     def insert(self) -> int:
         """Insert what lands, by name; returns how many rows came."""
-        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
-        rows = " UNION ALL ".join(
-            f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
-        )
         ((inserted,),) = self._session.run(
-            f"INSERT INTO {self._table.sql} ({quote_all(self._target.column_names)}) {rows}"
+            f"INSERT INTO {self._table.sql} ({quote_all(self._target.column_names)}) {self._landing_rows()}"
         )
         return int(inserted)
 
-    def refuse_changed(self, deleted: int, inserted: int) -> None:
-        """:raises StageChanged: the range, as it is now, is not what was validated.
-        :raises TargetMoved: other rows were deleted than the baseline holds."""
+    def refuse_changed(self) -> None:
+        """:raises StageChanged: the range, as it is now, is not what was validated."""
         if changed := self._differing(self._publication.after):
             raise StageChanged(
                 f"What lands in {self._target.table} is not what was validated; nothing was written. {_name(changed)} "
                 "Stage and validate these partitions again.",
                 changed,
             )
-        expected = {
-            "deleted": (sum(fingerprint.rows for fingerprint in self._publication.before.values()), deleted),
-            "inserted": (sum(fingerprint.rows for fingerprint in self._publication.after.values()), inserted),
-        }
-        for what, (wanted, found) in expected.items():
-            if wanted != found:
-                error = TargetMoved if what == "deleted" else StageChanged
-                raise error(
-                    f"{found} rows of {self._target.table} would be {what} where {wanted} were expected; nothing was "
-                    "written.",
-                    {what: (wanted, found)},
-                )
+
+    def refuse_miscounted(self, deleted: int, inserted: int) -> None:
+        """:raises StageChanged: more or fewer rows landed than the range has now, so some landed outside it."""
+        wanted = _rows(self._publication.after) - _rows(self._publication.before) + deleted
+        if inserted != wanted:
+            raise StageChanged(
+                f"{inserted} rows of {self._target.table} would be inserted where {wanted} were expected; nothing was written.",
+                {"inserted": (wanted, inserted)},
+            )
 
     def write_receipt(self, deleted: int, inserted: int) -> Receipt:
         """Write the receipt; it becomes visible with the rows."""
@@ -209,6 +253,12 @@ class Replacement:
         run(f"INSERT INTO {ledger} VALUES ({', '.join(values)})")
         return receipt
 
+    def _landing_rows(self) -> str:
+        names = _row("r", self._target.column_names)
+        return " UNION ALL ".join(
+            f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
+        )
+
     def _differing(self, expected: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
         """Rows expected and found, of each partition of the range whose fingerprint is another one."""
         rows = self._session.run(fingerprints(self._buckets, [self._published], self._target.column_names))
@@ -218,6 +268,22 @@ class Replacement:
             for key, wanted in sorted(expected.items())
             if found.get(key, (0, EMPTY_DIGEST)) != (wanted.rows, wanted.digest)
         }
+
+
+Change = Callable[[Replacement], tuple[int, int]]
+"""How the range comes to hold what lands: :meth:`Replacement.replace` or :meth:`Replacement.merge`."""
+
+
+def _rows(marks: Mapping[str, Fingerprint]) -> int:
+    return sum(mark.rows for mark in marks.values())
+
+
+def _row(alias: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{alias}.{quote(name)}" for name in names)
+
+
+def _assignments(names: Sequence[str]) -> str:
+    return ", ".join(f"{quote(name)} = s.{quote(name)}" for name in names)
 
 
 def read_receipts(run: Run, target: Target) -> tuple[Receipt, ...]:

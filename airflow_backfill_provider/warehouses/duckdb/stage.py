@@ -7,6 +7,7 @@ from itertools import count
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.duckdb.catalog import locate
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
@@ -62,7 +63,10 @@ class DuckDBStage:
                 if again := self._tried.intersection(partitions):
                     session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(sorted(again)).predicate}")
                 self._tried.update(partitions)
-                landed = {number: self._land(number, text) for number, _, text in statements}
+                landed = {
+                    number: self._land(number, self._with_unmatched(recompute, text))
+                    for number, recompute, text in statements
+                }
                 marks = self._fingerprints(partitions)
                 for number, recompute, text in statements:
                     found = [marks[partition] for partition in recompute.partitions]
@@ -78,6 +82,19 @@ class DuckDBStage:
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
         return text
+
+    def _with_unmatched(self, recompute: Recompute, text: str) -> str:
+        """The SELECT, and the published rows whose key it does not return."""
+        if not recompute.keep_unmatched:
+            return text
+        published = Piece.of(self._target, locate(self._session.run, self._target.table).sql, recompute.partitions)
+        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
+        match = " AND ".join(f"f.{quote(name)} = r.{quote(name)}" for name in self._target.key)
+        return (
+            f"WITH fresh AS MATERIALIZED (\n{text}\n) SELECT * FROM fresh UNION ALL BY NAME "
+            f"SELECT {names} FROM {published.table} AS r "
+            f"WHERE {published.predicate} AND NOT EXISTS (SELECT 1 FROM fresh AS f WHERE {match})"
+        )
 
     def _land(self, number: int, select: str) -> int:
         # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL.

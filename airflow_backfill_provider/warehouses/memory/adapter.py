@@ -9,7 +9,7 @@ Column names are compared as written, except that staged columns find the target
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -165,7 +165,7 @@ class MemoryWarehouse:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine=METHOD,
-            mechanisms=frozenset({"replace_partitions"}),
+            mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT,
             rows_per_second=50_000,
             one_host=True,
@@ -288,6 +288,23 @@ class MemoryWarehouse:
         return backup, self.fingerprint(target, backup, partitions)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        return self._publish(target, publication, lambda old, new: (len(old), len(new)))
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        def differing(old: Sequence[Row], new: Sequence[Row]) -> tuple[int, int]:
+            known = [row for row in in_order(Table(target.columns, tuple(old)), target.key) if None not in row]
+            if len(set(known)) < len(known):
+                raise PublishRefused(f"Published rows of {target.table} share a key, so a merge cannot match them.")
+            return (Counter(old) - Counter(new)).total(), (Counter(new) - Counter(old)).total()
+
+        return self._publish(target, publication, differing)
+
+    def _publish(
+        self,
+        target: Target,
+        publication: Publication,
+        count_rows: Callable[[Sequence[Row], Sequence[Row]], tuple[int, int]],
+    ) -> Receipt:
         partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
         _refuse_incomplete(publication)
         with self._lock:
@@ -315,6 +332,8 @@ class MemoryWarehouse:
                 _refuse_broken(target.table, published := replace(table, rows=(*kept, *added)))
             except ValueError as error:
                 raise PublishRefused(f"The staged rows break a constraint; nothing was written: {error}") from error
+            went = [row for row, is_gone in zip(table.rows, gone, strict=True) if is_gone]
+            deleted, inserted = count_rows(went, added)
             publication.confirm()
             earlier = self._receipts.get(target.table, ())
             receipt = Receipt(
@@ -323,8 +342,8 @@ class MemoryWarehouse:
                 action=publication.action,
                 plan_hash=publication.plan_hash,
                 keys=keys,
-                deleted=len(table.rows) - len(kept),
-                inserted=len(added),
+                deleted=deleted,
+                inserted=inserted,
                 committed_at=datetime.now(UTC),
             )
             self._tables[target.table] = published
@@ -452,8 +471,10 @@ class MemoryStage:
         except ValueError as error:
             raise WarehouseError(f"{what} cannot be staged: {error}.") from error
         table, target = Table(wanted, rows), self._target
+        if recompute.keep_unmatched:
+            table = replace(table, rows=(*rows, *self._unmatched(recompute.partitions, table)))
         tables = cut(table, target.partition_by, target.clock, recompute.partitions)
-        if sum(len(inside.rows) for inside in tables.values()) != len(rows):
+        if sum(len(inside.rows) for inside in tables.values()) != len(table.rows):
             values: list[Any] = [value for (value,) in in_order(table, (target.partition_by,))]
             held_ones = _in_any(target, table, recompute.partitions)
             strays = [value for value, held in zip(values, held_ones, strict=True) if value is not None and not held]
@@ -465,6 +486,16 @@ class MemoryStage:
                 f"{recompute.partitions[0].span.template_names} on that column."
             )
         return {partition: tables[partition.key] for partition in recompute.partitions}
+
+    def _unmatched(self, partitions: Sequence[Partition], fresh: Table) -> list[Row]:
+        """The published rows of the partitions whose key is not among the fresh ones."""
+        target = self._target
+        published = self._warehouse._table(target.table)
+        known = set(in_order(fresh, target.key))
+        rows = in_order(published, target.column_names)
+        held = _in_any(target, published, partitions)
+        keys = in_order(published, target.key)
+        return [row for row, key, inside in zip(rows, keys, held, strict=True) if inside and key not in known]
 
 
 def _in_any(target: Target, table: Table, partitions: Sequence[Partition]) -> list[bool]:

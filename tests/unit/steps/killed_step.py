@@ -25,6 +25,7 @@ from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 
+BY_WEEK: dict[str, Any] = {"publish": {"unit": "week", "lock_timeout": "2s"}}
 THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["killed_step"])
@@ -39,7 +40,7 @@ def _start_server() -> None:
 
 
 def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run ``stage``, ``publish`` or ``rollback`` and kill it; whether it ended by itself instead."""
+    """Run ``stage``, ``publish`` (``by week``) or ``rollback`` and kill it; whether it ended by itself instead."""
     _start_server()
     process = FORKS.Process(target=_run, args=(folder, step, survived))
     process.start()
@@ -51,14 +52,15 @@ def kill(folder: Path, step: str, survived: int) -> bool:
 def _run(folder: Path, step: str, survived: int) -> None:
     warehouse = DuckDBWarehouse(folder / "warehouse.duckdb", staging_dir=folder / "staging")
     with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
-        world = World(None, warehouse, ledger, make_spec())  # type: ignore[arg-type]
+        spec = make_spec(**BY_WEEK if step == "publish by week" else {})
+        world = World(None, warehouse, ledger, spec)  # type: ignore[arg-type]
         countdown = [survived]
         Session.run = _dying(Session.run, countdown)  # type: ignore[method-assign]
         Ledger._write = _dying(Ledger._write, countdown)  # type: ignore[method-assign]
         match step:
             case "stage":
                 stage_batch(world.work(), world.scope(**THREE_DAYS).batches[0].keys)
-            case "publish":
+            case "publish" | "publish by week":
                 world.publish()
                 conclude(world.work())
             case "rollback":

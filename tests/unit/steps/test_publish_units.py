@@ -1,0 +1,206 @@
+"""``publish.unit``: one period after the other, each in a commit of its own; what goes wrong between two of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract_engines import DuckDB
+from killed_step import BY_WEEK, kill
+from pydantic import ValidationError
+from steps_world import DAYS, World, fill, make_spec
+from test_killed_anywhere import copies, open_world
+
+from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.steps.ending import give_up
+from airflow_backfill_provider.steps.report import conclude
+from airflow_backfill_provider.warehouses.base import Action, Receipt
+
+FIRST_WEEK, SECOND_WEEK = DAYS[:3], DAYS[3:]
+"""March 1 to 3, 2024 are a Friday to a Sunday."""
+
+
+@pytest.fixture
+def weekly(world: World) -> World:
+    world.spec = make_spec(**BY_WEEK)
+    return world
+
+
+def corrected(world: World) -> list[str]:
+    """The days whose refunded order has no amount any more."""
+    rows = world.engine.rows("SELECT order_date FROM analytics.orders WHERE amount IS NULL ORDER BY order_date")
+    return [str(day) for (day,) in rows]
+
+
+def receipts(world: World) -> list[tuple[Action, tuple[str, ...]]]:
+    return [(receipt.action, receipt.keys) for receipt in world.warehouse.receipts(world.work().stored_plan().target)]
+
+
+def publish_the_first_week(world: World) -> None:
+    """The second week is refused, because somebody writes to it when the first is published."""
+    world.prepare()
+    replace = world.warehouse.replace_partitions
+
+    def then_write(*given: Any) -> Receipt:
+        receipt = replace(*given)
+        world.engine.execute(f"UPDATE analytics.orders SET amount = amount + 1 WHERE order_date = DATE '{DAYS[5]}'")
+        return receipt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.warehouse, "replace_partitions", then_write)
+        with pytest.raises(TargetMoved, match=DAYS[5]):
+            world.publish()
+
+
+def test_each_week_is_published_and_restored_in_a_commit_of_its_own(weekly: World) -> None:
+    before = weekly.published()
+
+    summary = weekly.run()
+
+    assert summary.backfill.state is BackfillState.COMPLETED
+    assert corrected(weekly) == list(DAYS)
+    assert receipts(weekly) == [(Action.PUBLISH, FIRST_WEEK), (Action.PUBLISH, SECOND_WEEK)]
+    assert weekly.publish().note == "published before; nothing to publish"
+
+    restored = weekly.rollback()
+
+    assert (restored.partitions, restored.note) == (10, "restored in 2 commits")
+    assert weekly.published() == before
+    assert receipts(weekly)[2:] == [(Action.ROLLBACK, SECOND_WEEK), (Action.ROLLBACK, FIRST_WEEK)]
+    assert not weekly.rollback().restored
+
+
+def test_the_plan_says_that_the_range_is_mixed_on_the_way(weekly: World) -> None:
+    text = preview(weekly.scope(mode="plan").plan)
+    assert "each week in one commit" in text
+    assert "mixture of new and old rows" in text
+
+
+def test_a_refused_unit_leaves_the_units_before_it_published_and_says_so(weekly: World) -> None:
+    publish_the_first_week(weekly)
+
+    assert corrected(weekly) == list(FIRST_WEEK)
+    assert weekly.ledger.counts(weekly.id) == {PartitionState.PUBLISHED: 3, PartitionState.VALIDATED: 7}
+    assert weekly.ledger.backfill(weekly.id).state is BackfillState.VALIDATED
+    assert weekly.ledger.events(weekly.id)[-1].detail["reason"].endswith("3 of 10 partitions published")
+
+
+def test_the_next_publish_goes_on_with_the_units_that_are_left(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+
+    result = weekly.publish()
+
+    assert (result.published, result.note) == (True, "published in 2 commits")
+    assert corrected(weekly) == list(DAYS)
+    assert [keys for _, keys in receipts(weekly)] == [FIRST_WEEK, SECOND_WEEK]
+    assert conclude(weekly.work()).backfill.state is BackfillState.COMPLETED
+
+
+def test_clearing_the_whole_run_after_a_refused_unit_keeps_what_is_published(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+
+    assert weekly.run().backfill.state is BackfillState.COMPLETED
+
+    assert [keys for _, keys in receipts(weekly)] == [FIRST_WEEK, SECOND_WEEK]
+
+
+def test_what_is_published_so_far_can_be_rolled_back(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    moved = weekly.amounts(DAYS[5])
+
+    restored = weekly.rollback()
+
+    assert restored.partitions == 3
+    assert corrected(weekly) == []
+    assert weekly.amounts(DAYS[5]) == moved
+    assert weekly.ledger.backfill(weekly.id).state is BackfillState.ROLLED_BACK
+    assert weekly.ledger.counts(weekly.id) == {PartitionState.ROLLED_BACK: 3, PartitionState.VALIDATED: 7}
+    with pytest.raises(PublishRefused, match="new backfill"):
+        weekly.publish()
+
+
+@pytest.mark.parametrize("conf", [{"restage": True}, {"rebase": True}])
+def test_a_plan_that_is_published_in_part_is_not_revised(weekly: World, conf: dict[str, bool]) -> None:
+    publish_the_first_week(weekly)
+    with pytest.raises(PublishRefused, match=r"3 of 10 partitions .* are published"):
+        weekly.scope(**conf)
+
+
+def test_a_backfill_that_is_published_in_part_cannot_be_given_up(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    with pytest.raises(PublishRefused, match="rows of it are published"):
+        give_up(weekly.work(), "tired of it")
+
+
+def test_a_stop_between_two_units_halts_and_clearing_goes_on(weekly: World) -> None:
+    weekly.prepare()
+    calls = 0
+
+    def stop_before_the_second() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise Stopped("the switch")
+
+    weekly.check_stop = stop_before_the_second
+    with pytest.raises(Stopped):
+        weekly.publish()
+    assert corrected(weekly) == list(FIRST_WEEK)
+    assert weekly.ledger.backfill(weekly.id).state is BackfillState.HALTED
+
+    weekly.check_stop = lambda: None
+    assert weekly.publish().published
+    assert corrected(weekly) == list(DAYS)
+
+
+def test_a_unit_in_which_nothing_changes_writes_nothing(weekly: World) -> None:
+    weekly.engine.execute(f"UPDATE raw.orders SET refunded = FALSE WHERE order_date <= DATE '{FIRST_WEEK[-1]}'")
+
+    assert weekly.run().backfill.state is BackfillState.COMPLETED
+
+    assert [keys for _, keys in receipts(weekly)] == [SECOND_WEEK]
+    assert weekly.rollback().partitions == 7
+
+
+@pytest.mark.parametrize(("grain", "unit"), [("month", "week"), ("list", "day"), ("year", "month")])
+def test_a_unit_that_holds_no_whole_partition_is_refused(grain: str, unit: str) -> None:
+    target = {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id"], "grain": grain}
+    with pytest.raises(ValidationError, match=f"unit {unit} holds no whole {grain} partition"):
+        make_spec(target=target, publish={"unit": unit})
+
+
+@pytest.mark.timeout(600)
+def test_a_publish_by_week_killed_before_any_statement_leaves_whole_weeks_and_converges(tmp_path: Path) -> None:
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    engine = DuckDB()
+    warehouse = engine.create(prepared)
+    with Ledger(f"sqlite:///{prepared / 'ledger.db'}") as ledger:
+        ledger.upgrade()
+        fill(engine)
+        World(engine, warehouse, ledger, make_spec(**BY_WEEK)).prepare()
+    warehouse.close()
+    seen = set()
+    for survived, folder in enumerate(copies(prepared)):
+        shutil.copytree(prepared, folder)
+        ended = kill(folder, "publish by week", survived)
+        world = open_world(folder)
+        world.spec = make_spec(**BY_WEEK)
+        seen.add(len(corrected(world)))
+        world.publish()
+        assert conclude(world.work()).backfill.state is BackfillState.COMPLETED, survived
+        assert corrected(world) == list(DAYS)
+        assert [keys for _, keys in receipts(world)] == [FIRST_WEEK, SECOND_WEEK]
+        world.ledger.close()
+        shutil.rmtree(folder)
+        if ended:
+            break
+    assert ended
+    assert seen == {0, 3, 10}
