@@ -190,7 +190,7 @@ def test_the_sql_shown_for_a_metric_counts_the_rows_of_the_partition(
     target = warehouse.describe("analytics.t", "p", ["id"], case.reading)
 
     for rows in (Published(), Source("analytics.t", "p", case.reading)):
-        shown = warehouse.metric_sql(target, rows, case.partition, ROWS)
+        shown = warehouse.metric_sql(target, rows, [case.partition], ROWS)
         assert engine.rows(shown) == [(sum(inside for _, inside in case.rows),)]
 
 
