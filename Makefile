@@ -43,7 +43,8 @@ down: install
 	@$(DEMO) down
 
 test: install
-	$(PY) -m pytest
+	$(PY) -m pytest --numprocesses auto --dist loadfile tests/unit tests/contract
+	$(PY) -m pytest tests/airflow
 
 lint: install
 	$(PY) -m ruff check .

@@ -52,8 +52,9 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         | dag_kwargs
     ) as dag:
         pool: dict[str, Any] = {"pool": spec.compute.pool}
-        probe = PoolProbeOperator(task_id="pool_ready", retries=0, priority_weight=1000, **pool)
-        scope = ScopePartitionsOperator(task_id="scope_partitions", spec=spec, pool_probe=probe.task_id)
+        place = _place(spec)
+        probe = PoolProbeOperator(task_id="pool_ready", retries=0, **pool, **place | {"priority_weight": 1_000_000})
+        scope = ScopePartitionsOperator(task_id="scope_partitions", spec=spec, pool_probe=probe.task_id, **place)
 
         @task_group(group_id="partitions")
         def partitions(batch: Any) -> None:
@@ -65,16 +66,17 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
                 "max_active_tis_per_dagrun": spec.compute.max_concurrency,
                 "map_index_template": "{{ task.batch['label'] }}",
                 **pool,
+                **place,
             }
             stage = StageRecomputeOperator(task_id="stage_recompute", **mapped)
             stage >> ValidatePartitionOperator(task_id="validate_partition", **mapped)
 
-        judged = ValidateRangeOperator(task_id="validate_range", spec=spec, **pool)
-        published = AtomicPublishOperator(task_id="atomic_publish", spec=spec, **pool)
-        report = ReportOperator(task_id="report", spec=spec, trigger_rule="all_done")
+        judged = ValidateRangeOperator(task_id="validate_range", spec=spec, **pool, **place)
+        published = AtomicPublishOperator(task_id="atomic_publish", spec=spec, **pool, **place)
+        report = ReportOperator(task_id="report", spec=spec, **place)
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
-        announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output)
+        announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
         scope >> mapped_group >> judged >> published >> announced >> report
         [probe, published] >> report
     return dag
@@ -108,7 +110,7 @@ def rollback_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         }
         | dag_kwargs
     ) as dag:
-        RollbackOperator(task_id="rollback", spec=spec)
+        RollbackOperator(task_id="rollback", spec=spec, **_place(spec))
     return dag
 
 
@@ -131,6 +133,11 @@ def backfill_dags(folder: str | Path) -> dict[str, DAG]:
         else:
             dags |= {dag.dag_id: dag for dag in (backfill_dag(spec), rollback_dag(spec))}
     return dags
+
+
+def _place(spec: BackfillSpec) -> dict[str, Any]:
+    """Where, and how early, the executor runs the tasks; what the spec leaves out is Airflow's default."""
+    return spec.compute.model_dump(include={"queue", "priority_weight"}, exclude_none=True)
 
 
 _DOC = """Rebuild published partitions of `{spec.target.table}`: recompute into staging, validate old against new,

@@ -13,7 +13,7 @@
     │   ├── TargetMoved            the range is not what it was when the plan was made; ``.moved``
     │   ├── SourceMoved            the source is not what it was when the plan was made; ``.moved``
     │   ├── StageChanged           staged rows are not the validated ones; ``.changed``
-    │   └── RangeLocked            another backfill owns part of the range; ``.owner``
+    │   └── RangeLocked            a backfill or a live run owns part of the range; ``.owner``
     ├── WarehouseError             the engine said no
     │   ├── PartitionOverrun       staged rows lie outside their partition
     │   ├── ConnectionLost         may work when tried again
@@ -100,7 +100,7 @@ class StageChanged(PublishRefused):
 
 
 class RangeLocked(PublishRefused):
-    """Another backfill owns part of the range."""
+    """A backfill, or a run of the scheduled pipeline, owns part of the range; ``owner`` is the id of either."""
 
     def __init__(self, message: str, owner: str) -> None:
         super().__init__(message)

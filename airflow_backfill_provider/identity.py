@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import sha256
+
+from airflow_backfill_provider.errors import RequestError
+
+_ID = re.compile(r"\A[0-9a-f]{12}\Z")
 
 
 def backfill_id(dag_id: str, run_id: str) -> str:
     """12 hexadecimal characters derived from the DAG run; the same for every attempt and clear of it."""
     return sha256(f"{dag_id}\0{run_id}".encode()).hexdigest()[:12]
+
+
+def claim_id(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
+    """12 hexadecimal characters derived from a task of a run; the same for every attempt and clear of it."""
+    return sha256(f"{dag_id}\0{run_id}\0{task_id}\0{map_index}".encode()).hexdigest()[:12]
+
+
+def require_id(text: str) -> str:
+    """The text, when it is an id; it becomes part of names of tables and files.
+
+    :raises RequestError: it is not 12 hexadecimal characters.
+    """
+    if not _ID.match(text):
+        raise RequestError(
+            f"backfill_id is {text!r}; it must be 12 characters of 0-9 and a-f. Copy it from the report or from "
+            "`airflow safe-backfill list`, or leave it out."
+        )
+    return text

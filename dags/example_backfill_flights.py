@@ -1,4 +1,4 @@
-"""The DAGs ``backfill__fct_flights`` and ``rollback__fct_flights``, made from ``backfills/fct_flights.yaml``."""
+"""The DAGs ``backfill__<name>`` and ``rollback__<name>`` of every spec in ``backfills``: flights and carriers."""
 
 from pathlib import Path
 

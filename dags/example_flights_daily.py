@@ -12,6 +12,8 @@ import pendulum
 from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
+from airflow_backfill_provider.operators.guard import guard
+
 with DAG(
     "example_flights_daily",
     # The data interval is the day before the run; under a plain "@daily" Airflow 3 makes it empty.
@@ -24,7 +26,7 @@ with DAG(
     default_args={"retries": 2, "retry_delay": timedelta(minutes=1)},
     tags=["safe-backfill"],
 ):
-    SQLExecuteQueryOperator(
+    publish = SQLExecuteQueryOperator(
         task_id="publish_day",
         conn_id="warehouse_backfill",
         sql=[
@@ -34,3 +36,4 @@ with DAG(
             "COMMIT",
         ],
     )
+    guard(Path(__file__).parent / "backfills" / "fct_flights.yaml", publish)

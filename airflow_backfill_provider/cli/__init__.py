@@ -95,13 +95,19 @@ def get_cli_commands() -> list[GroupCommand]:
                     args=(
                         _argument("--name", help="only those of this spec"),
                         _argument("--limit", help="how many", type=int, default=20),
+                        _argument(
+                            "--live", help="the ranges that guarded scheduled runs hold instead", action="store_true"
+                        ),
                     ),
                 ),
                 ActionCommand(
                     name="abandon",
-                    help="Give up a backfill that published nothing, and free its range",
+                    help="Give up a backfill that published nothing, or a dead scheduled run's claim; free its range",
                     func=_lazy("ledger", "abandon"),
-                    args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
+                    args=(
+                        _argument("backfill_id", help="its id; or a claim's, from `airflow safe-backfill list --live`"),
+                        _argument("--reason", help="why", required=True),
+                    ),
                 ),
                 ActionCommand(
                     name="accept",

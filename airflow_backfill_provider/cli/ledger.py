@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
+from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
@@ -26,8 +27,11 @@ def status(args: Namespace) -> None:
 
 
 def list_backfills(args: Namespace) -> None:
-    """Print a line per backfill, newest first."""
+    """Print a line per backfill, newest first; or per range that a live run holds, oldest first."""
     with plain_errors(), open_ledger() as ledger:
+        if args.live:
+            _list_live(ledger)
+            return
         found = ledger.backfills(name=args.name, limit=args.limit)
         for row in found:
             print(f"{row.backfill_id}  {row.created_at:%Y-%m-%dT%H:%M:%SZ}  {row.state:<20}  {row.name}  {row.reason}")
@@ -35,8 +39,20 @@ def list_backfills(args: Namespace) -> None:
             print("No backfill yet.")
 
 
+def _list_live(ledger: Ledger) -> None:
+    claims = ledger.live_claims()
+    for claim in claims:
+        print(f"{claim.run.claim_id}  {claim.claimed_at:%Y-%m-%dT%H:%M:%SZ}  {claim.target} {claim.span}  {claim.run}")
+    if not claims:
+        print("No scheduled run holds a range.")
+
+
 def abandon(args: Namespace) -> None:
-    """Give up a backfill that published nothing, and free its range."""
+    """Give up a backfill that published nothing, or the claim of a live run that is dead; free its range."""
+    with plain_errors(), open_ledger() as ledger:
+        if ledger.release_live(args.backfill_id):
+            print(f"Claim {args.backfill_id} is released; its range is free.")
+            return
     _end(args, give_up)
 
 

@@ -1,4 +1,5 @@
-"""Claims on (target, tenant, range): no instant and no value of a target belongs to two backfills at once.
+"""Claims on (target, tenant, range): no instant and no value of a target belongs to two at once, be they backfills or
+runs of the scheduled pipeline.
 
 A window and a value of one target always collide: nothing tells which rows they share.
 """
@@ -6,16 +7,21 @@ A window and a value of one target always collide: nothing tells which rows they
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from sqlalchemy import Connection, and_, delete, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
+from airflow_backfill_provider.ledger import live_claims
+from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun
 from airflow_backfill_provider.ledger.spans import read_span, span_columns
 from airflow_backfill_provider.ledger.tables import RangeLockRow, TargetRow
 from airflow_backfill_provider.windows import Span, Value, Window
+
+Owner = TypeVar("Owner")
 
 
 def claim(
@@ -23,7 +29,8 @@ def claim(
 ) -> bool:
     """Claim the spans; False when they were all claimed by this backfill before.
 
-    :raises RangeLocked: another backfill owns part of them. The caller's transaction must be rolled back.
+    :raises RangeLocked: another backfill owns part of them, or a live run is writing it. The caller's transaction must
+        be rolled back.
     """
     lock_target(connection, target)
     taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
@@ -34,6 +41,14 @@ def claim(
             f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
             "expire if it is dead and has published nothing.",
             owner,
+        )
+    live = find_live(connection, target, spans)
+    if live is not None:
+        raise RangeLocked(
+            f"The {live.run} is writing {live.span} of {target!r} since {live.claimed_at:%Y-%m-%dT%H:%M:%SZ}, which "
+            f"overlaps the range of backfill {backfill_id!r}. Nothing was claimed. Let that run end, then clear this task. "
+            f"{_if_dead(live)}",
+            live.run.claim_id,
         )
     if holds(connection, backfill_id, spans):
         return False
@@ -51,6 +66,39 @@ def claim(
         ],
     )
     return True
+
+
+def claim_live(connection: Connection, run: LiveRun, target: str, spans: Sequence[Span], *, at: datetime) -> None:
+    """Claim the spans for a live run, in place of whatever an earlier attempt of it holds.
+
+    :raises RangeLocked: a backfill, or another live run, owns part of them. The caller's transaction must be rolled back.
+    """
+    lock_target(connection, target)
+    taken = find_overlap(connection, target, "", spans)
+    if taken is not None:
+        owner, span = taken
+        raise RangeLocked(
+            f"Backfill {owner!r} owns {span} of {target!r}, which the {run} is about to write. Nothing was written. "
+            f"`airflow safe-backfill status {owner}` shows how far it is; once it has ended, a retry of this task, or "
+            f"clearing it, goes on. One that is dead and has published nothing is given up by `airflow safe-backfill "
+            f"abandon {owner} --reason …`.",
+            owner,
+        )
+    live = find_live(connection, target, spans, but_not=run.claim_id)
+    if live is not None:
+        raise RangeLocked(
+            f"The {live.run} is writing {live.span} of {target!r} since {live.claimed_at:%Y-%m-%dT%H:%M:%SZ}, which "
+            f"the {run} is about to write too. Nothing was written. {_if_dead(live)}",
+            live.run.claim_id,
+        )
+    live_claims.replace(connection, run, target, union(spans), at=at)
+
+
+def _if_dead(live: LiveClaim) -> str:
+    return (
+        f"If it is dead, clear its task, which takes its claim over, or release the claim by `airflow safe-backfill "
+        f"abandon {live.run.claim_id} --reason …`."
+    )
 
 
 def lock_target(connection: Connection, target: str) -> None:
@@ -80,16 +128,28 @@ def find_overlap(
         query = query.where(or_(RangeLockRow.value.is_not(None), around))
     if tenant:
         query = query.where(RangeLockRow.tenant.in_([tenant, ""]))
+    claimed = ((owner, read_span(start, end, value)) for owner, start, end, value in connection.execute(query))
+    return _first_overlap(claimed, spans)
+
+
+def find_live(connection: Connection, target: str, spans: Sequence[Span], *, but_not: str = "") -> LiveClaim | None:
+    """The first claim of another live run that shares an instant or a value with the spans."""
+    claims = (claim for claim in live_claims.read(connection, target) if claim.run.claim_id != but_not)
+    found = _first_overlap(((claim, claim.span) for claim in claims), spans)
+    return None if found is None else found[0]
+
+
+def _first_overlap(claimed: Iterable[tuple[Owner, Span]], spans: Sequence[Span]) -> tuple[Owner, Span] | None:
+    windows, values = _apart(spans)
     ends = [window.end for window in windows]
-    for owner, start, end, value in connection.execute(query):
-        claimed = read_span(start, end, value)
-        if isinstance(claimed, Value):
-            if windows or claimed in values:
-                return owner, claimed
+    for owner, span in claimed:
+        if isinstance(span, Value):
+            if windows or span in values:
+                return owner, span
             continue
-        nearest = bisect_right(ends, claimed.start)
-        if values or (nearest < len(windows) and windows[nearest].overlaps(claimed)):
-            return owner, claimed
+        nearest = bisect_right(ends, span.start)
+        if values or (nearest < len(windows) and windows[nearest].overlaps(span)):
+            return owner, span
     return None
 
 

@@ -117,3 +117,28 @@ class EventRecord:
     action: str
     by: str
     detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """One task of a run of the scheduled pipeline that writes a target."""
+
+    claim_id: str
+    """The same for every attempt and clear of the task, so that the next one takes over what a dead one left."""
+    dag_id: str
+    run_id: str
+    task_id: str
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} of DAG {self.dag_id!r} (task {self.task_id})"
+
+
+@dataclass(frozen=True)
+class LiveClaim:
+    """One window or value that a live run holds."""
+
+    run: LiveRun
+    target: str
+    span: Span
+    claimed_at: datetime

@@ -14,6 +14,7 @@ from sqlalchemy import URL, Connection
 from airflow_backfill_provider.errors import LedgerError, TransitionRefused
 from airflow_backfill_provider.ledger import (
     backfill_rows,
+    live_claims,
     partition_rows,
     planning,
     range_locks,
@@ -26,6 +27,8 @@ from airflow_backfill_provider.ledger.records import (
     BackfillRecord,
     EventRecord,
     FinishedStage,
+    LiveClaim,
+    LiveRun,
     NewBackfill,
     PartitionRecord,
     StoredPlan,
@@ -83,7 +86,7 @@ class Ledger:
     def open_backfill(self, new: NewBackfill, *, by: str) -> None:
         """Open a planned backfill, with its plan and pending partitions, and claim its range.
 
-        :raises RangeLocked: another backfill owns part of the range; nothing is recorded.
+        :raises RangeLocked: another backfill, or a live run, owns part of the range; nothing is recorded.
         :raises LedgerError: there is a backfill with that id, or its partitions are none, repeated or unclaimed.
         """
         with self._write() as connection:
@@ -314,7 +317,7 @@ class Ledger:
     def claim_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
         """Claim spans of the backfill's target for it; nothing happens when it owns them already.
 
-        :raises RangeLocked: another backfill owns part of them; nothing is recorded.
+        :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
         :raises LedgerError: no span is given.
         """
         if not spans:
@@ -347,6 +350,30 @@ class Ledger:
         """Whether the backfill owns every instant and value of the spans; False for no spans at all."""
         with self._read() as connection:
             return range_locks.holds(connection, backfill_id, spans)
+
+    def claim_live(self, run: LiveRun, target: str, spans: Sequence[Span]) -> None:
+        """Claim spans of the target for a live run, in place of whatever an earlier attempt of it holds.
+
+        :raises RangeLocked: a backfill, or another live run, owns part of them; nothing is recorded.
+        :raises LedgerError: no span is given.
+        """
+        if not spans:
+            raise LedgerError(f"The {run} claims no span of {target!r}; give the spans that it writes.")
+        with self._write() as connection:
+            range_locks.claim_live(connection, run, target, spans, at=self._now())
+
+    def release_live(self, claim_id: str, attempt: int | None = None) -> bool:
+        """Give back what a live run holds; False when it holds nothing.
+
+        With ``attempt`` only what that attempt claimed: one that was given up for dead must not take the next one's.
+        """
+        with self._write() as connection:
+            return live_claims.release(connection, claim_id, attempt)
+
+    def live_claims(self) -> list[LiveClaim]:
+        """What live runs hold now, oldest first."""
+        with self._read() as connection:
+            return live_claims.read(connection)
 
     @contextmanager
     def _read(self) -> Iterator[Connection]:

@@ -205,3 +205,23 @@ class RangeLockRow(Base):
     claimed_at: Mapped[datetime]
 
     __table_args__ = (Index(None, "target", "tenant"), Index(None, "backfill_id"))
+
+
+class LiveClaimRow(Base):
+    """One window or value that a run of the scheduled pipeline is writing; there is a row exactly as long as it is."""
+
+    __tablename__ = f"{PREFIX}live_claim"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    claim_id: Mapped[str]
+    dag_id: Mapped[str]
+    run_id: Mapped[str]
+    task_id: Mapped[str]
+    attempt: Mapped[int]
+    target: Mapped[str] = mapped_column(ForeignKey(TargetRow.target))
+    window_start: Mapped[datetime | None]
+    window_end: Mapped[datetime | None]
+    value: Mapped[str | None]
+    claimed_at: Mapped[datetime]
+
+    __table_args__ = (Index(None, "target"), Index(None, "claim_id"))

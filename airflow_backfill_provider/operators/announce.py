@@ -9,7 +9,7 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import JsonValue
 
-from airflow_backfill_provider.operators.base import BackfillOperator
+from airflow_backfill_provider.operators.base import BackfillOperator, read_spec
 
 
 class AnnouncePublishOperator(BackfillOperator):
@@ -19,6 +19,8 @@ class AnnouncePublishOperator(BackfillOperator):
     ``safe-backfill://<table>`` for those, ``safe-backfill://<table>/partitions`` for partitioned ones. Skipped when
     nothing was published, so that no consumer is woken for nothing.
 
+    The spec is read while the DAG file is parsed: the assets have its table's name.
+
     :param published: what ``AtomicPublishOperator`` returned; templated.
     """
 
@@ -26,9 +28,9 @@ class AnnouncePublishOperator(BackfillOperator):
     heeds_stop_signals = False
 
     def __init__(self, *, published: Any, **kwargs: Any) -> None:
-        spec = kwargs["spec"]
+        spec = read_spec(kwargs.pop("spec"))
         self.whole, self.partitions = assets(spec.target.table)
-        super().__init__(outlets=[self.whole, self.partitions], **kwargs)
+        super().__init__(spec=spec, outlets=[self.whole, self.partitions], **kwargs)
         self.published = published
 
     def execute(self, context: Context) -> int:

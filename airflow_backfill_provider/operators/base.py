@@ -7,8 +7,10 @@ engine are imported by the task that runs them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -16,36 +18,84 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
-from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
+from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Mode
 
 if TYPE_CHECKING:
     from airflow_backfill_provider.steps.work import Work
     from airflow_backfill_provider.warehouses.base import Warehouse
 
+AnySpec = BackfillSpec | str | Path
+"""A spec, or the path of its YAML file: absolute, or relative to the working directory."""
+SCOPED = "backfill"
+"""XCom key under which a scope task says which backfill this run works on, and how far it goes."""
+
 
 class BackfillOperator(BaseOperator):
     """Base of the operators: one spec, one backfill.
 
-    :param spec: the reviewed spec, loaded.
-    :param backfill_id: the backfill to work on; templated. Left out, it is the conf's ``backfill_id`` or, without
-        one, derived from this DAG run.
+    :param spec: the reviewed spec, or the path of its YAML file, which is read when the task runs. Not templated.
+    :param backfill_id: the backfill to work on; templated. Left out, it is the one that the scope task of this spec
+        upstream works on; without a scope task, the conf's ``backfill_id`` or one derived from this DAG run.
     """
 
     template_fields: Sequence[str] = ("backfill_id",)
     ui_color = "#e8f0e4"
+    decides_the_backfill = False
+    """Whether the tasks downstream work on the backfill that this one says."""
     heeds_stop_signals = True
     runs_beside_others = False
     """Whether ``compute.max_concurrency`` of these run at once."""
     stop_signal_age = 0.0
     """Seconds that a stop signal may go unnoticed between two partitions; never before a publish."""
 
-    def __init__(self, *, spec: BackfillSpec, backfill_id: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, spec: AnySpec, backfill_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.spec = spec
+        self.written_spec = spec
         self.backfill_id = backfill_id
         self._warehouse: Warehouse | None = None
+
+    @cached_property
+    def spec(self) -> BackfillSpec:
+        """The spec; read from its file when it is first asked for.
+
+        :raises SpecError: it cannot be read; with every problem in it.
+        """
+        return read_spec(self.written_spec)
+
+    def scoped(self, context: Context) -> Mapping[str, Any] | None:
+        """What the scope task of this spec upstream said of this run; None without such a task, or before it did."""
+        for task_id in self.scope_task_ids:
+            return context["ti"].xcom_pull(task_ids=task_id, key=SCOPED, map_indexes=-1)  # type: ignore[no-any-return]
+        return None
+
+    @property
+    def scope_task_ids(self) -> list[str]:
+        """The scope task of this spec upstream; none when the DAG has no such task."""
+        return [
+            task.task_id
+            for task in self.get_flat_relatives(upstream=True)
+            if isinstance(task, BackfillOperator) and task.decides_the_backfill and task.spec.name == self.spec.name
+        ]
+
+    def mode(self, context: Context) -> Mode | None:
+        """How far this run goes: what its scope task said, ``publish`` without one; None when that said nothing yet."""
+        if not self.scope_task_ids:
+            return Mode.PUBLISH
+        said = self.scoped(context)
+        return None if said is None else Mode(said["mode"])
+
+    def which(self, context: Context) -> str:
+        """The id of the backfill to work on.
+
+        :raises RequestError: what was written is no id.
+        """
+        run = context["dag_run"]
+        asked = self.backfill_id or (self.scoped(context) or context["params"]).get("backfill_id")
+        return require_id(str(asked)) if asked else backfill_id(run.dag_id, run.run_id)
 
     @contextmanager
     def work(self, context: Context) -> Iterator[Work]:
@@ -54,7 +104,6 @@ class BackfillOperator(BaseOperator):
         from airflow_backfill_provider.steps.work import Work, go_on
 
         run, ti = context["dag_run"], context["ti"]
-        asked = self.backfill_id or context["params"].get("backfill_id")
         with airflow_errors(), open_ledger() as ledger:
             warehouse = self._warehouse = warehouse_for(
                 self.spec, sharers=self.spec.compute.max_concurrency if self.runs_beside_others else 1
@@ -62,7 +111,7 @@ class BackfillOperator(BaseOperator):
             try:
                 yield Work(
                     spec=self.spec,
-                    backfill_id=str(asked) if asked else backfill_id(run.dag_id, run.run_id),
+                    backfill_id=self.which(context),
                     warehouse=warehouse,
                     ledger=ledger,
                     by=f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}",
@@ -79,6 +128,14 @@ class BackfillOperator(BaseOperator):
         """End the statement that is running; what it would have written is rolled back."""
         if self._warehouse is not None:
             self._warehouse.cancel()
+
+
+def read_spec(written: AnySpec) -> BackfillSpec:
+    """The spec itself.
+
+    :raises SpecError: it cannot be read; with every problem in it.
+    """
+    return written if isinstance(written, BackfillSpec) else load_spec(written)
 
 
 def actor(context: Context) -> str:

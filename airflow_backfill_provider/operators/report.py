@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
@@ -12,37 +14,42 @@ from airflow_backfill_provider.spec.request import Mode
 class ReportOperator(BackfillOperator):
     """Close the backfill and print its summary; the leaf that makes a failed backfill a failed run.
 
-    A run's state is the state of its leaves, so this task runs always (``all_done``) and fails unless the ledger
-    says that the backfill reached what its mode asked for.
+    A run's state is the state of its leaves, so this task runs always (``trigger_rule`` is ``all_done``) and fails
+    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed.
     """
 
     heeds_stop_signals = False
+
+    def __init__(self, *, trigger_rule: str = "all_done", **kwargs: Any) -> None:
+        super().__init__(trigger_rule=trigger_rule, **kwargs)
 
     def execute(self, context: Context) -> list[str]:
         from airflow_backfill_provider.steps.report import conclude
 
         with self.work(context) as work:
-            mode = Mode(context["params"].get("mode") or Mode.PUBLISH)
-            if mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
+            mode = self.mode(context)
+            if mode is None or mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
                 return self._without_backfill(context)
             summary = conclude(work)
             lines = summary.lines()
             self.log.info("%s", "\n".join(lines))
             if not summary.reached(mode):
                 raise AirflowFailException("The backfill did not reach its goal.\n" + "\n".join(lines))
-            if broken := [task for task, state in _states(context).items() if "failed" in state]:
+            if broken := [task for task, state in self._states(context).items() if "failed" in state]:
                 raise AirflowFailException(f"The backfill is done, but {', '.join(broken)} failed; clear it.")
             return lines
 
     def _without_backfill(self, context: Context) -> list[str]:
         """A preview, or an empty range, leaves nothing in the ledger; a scope that failed does neither."""
-        if _states(context).get("scope_partitions") == "success":
+        states = self._states(context)
+        if any(states.get(task_id) == "success" for task_id in self.scope_task_ids):
             raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
-        raise AirflowFailException("No plan was made; see scope_partitions.")
+        where = ", ".join(self.scope_task_ids) or "it has no ScopePartitionsOperator of this spec upstream"
+        raise AirflowFailException(f"No plan was made; see {where}.")
 
-
-def _states(context: Context) -> dict[str, str]:
-    """The state of every task of this run, by task id (mapped ones with their index)."""
-    run = context["dag_run"]
-    states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id])
-    return {task: getattr(state, "value", str(state)) for task, state in states.get(run.run_id, {}).items()}
+    def _states(self, context: Context) -> dict[str, str]:
+        """The state of every task upstream in this run, by task id (mapped ones with their index)."""
+        run = context["dag_run"]
+        upstream = sorted(self.get_flat_relative_ids(upstream=True))
+        states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id], task_ids=upstream)
+        return {task: getattr(state, "value", str(state)) for task, state in states.get(run.run_id, {}).items()}

@@ -7,23 +7,40 @@ from typing import Any
 
 from airflow.sdk.definitions.context import Context
 
+from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.operators.base import BackfillOperator
 
 
 class RollbackOperator(BackfillOperator):
     """Restore the range of one published backfill in one commit; rows outside it stay as they are.
 
-    The backfill is the conf's ``backfill_id``. Refuses when the range is no longer what was published, unless the
-    conf says ``force``; a second run does nothing. The kill switch does not hold it back.
+    Refuses when the range is no longer what was published, unless ``force``; a second run does nothing. The kill
+    switch does not hold it back.
+
+    :param force: restore even though the range changed since; what gets overwritten is backed up. True, false, or
+        text that renders to one of them; templated. Left out, it is the conf's ``force``, or false.
     """
 
+    template_fields = (*BackfillOperator.template_fields, "force")
     ui_color = "#f5dcdc"
     heeds_stop_signals = False
+
+    def __init__(self, *, force: bool | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.force = force
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_backfill_provider.steps.rollback import rollback
 
         with self.work(context) as work:
-            result = rollback(work, force=bool(context["params"].get("force", False)))
+            asked = context["params"].get("force", False) if self.force is None else self.force
+            result = rollback(work, force=_flag(asked))
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)
             return asdict(result)
+
+
+def _flag(written: Any) -> bool:
+    flag = {"true": True, "false": False}.get(str(written).strip().lower())
+    if flag is None:
+        raise RequestError(f"force is {written!r}; it must be true or false. Nothing was written.")
+    return flag

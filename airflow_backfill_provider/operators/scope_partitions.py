@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
-from airflow_backfill_provider.operators.base import BackfillOperator, actor
+from airflow_backfill_provider.identity import backfill_id, require_id
+from airflow_backfill_provider.operators.base import SCOPED, BackfillOperator, actor, airflow_errors
 from airflow_backfill_provider.operators.pool import wait_for_pool
 from airflow_backfill_provider.spec.request import Request
 
 
 class ScopePartitionsOperator(BackfillOperator):
-    """Resolve the run's conf into a frozen plan, lock its range, print it, and return its batches for mapping.
+    """Resolve a request into a frozen plan, lock its range, print it, and return its batches for mapping.
 
     A cleared or repeated task loads the plan it made before. The return value is a list of
-    ``{"label": …, "keys": […]}``, at most 1,024 entries; the SQL stays in the ledger.
+    ``{"label": …, "keys": […]}``, at most 1,024 entries; the SQL stays in the ledger. The XCom ``backfill`` tells the
+    tasks downstream which backfill this run works on and how far it goes.
 
+    :param request: what a trigger's conf would say, in the same words: ``start_date``, ``end_date``, ``partitions``,
+        ``exclude``, ``expand``, ``include_live``, ``reason``, ``mode``, ``backfill_id``, ``restage``, ``rebase``;
+        templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
+        are the request.
     :param pool_probe: task id of a task in the compute pool that shows whether anything starts there.
     """
 
-    def __init__(self, *, pool_probe: str | None = None, **kwargs: Any) -> None:
+    template_fields = (*BackfillOperator.template_fields, "request")
+    decides_the_backfill = True
+
+    def __init__(
+        self, *, request: Mapping[str, Any] | None = None, pool_probe: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.request = request
         self.pool_probe = pool_probe
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -30,8 +43,10 @@ class ScopePartitionsOperator(BackfillOperator):
         from airflow_backfill_provider.preview import preview
         from airflow_backfill_provider.steps.scope import Run, scope
 
+        with airflow_errors():
+            request, found = self._request(context), self.which(context)
+        context["ti"].xcom_push(key=SCOPED, value={"backfill_id": found, "mode": str(request.mode)})
         with self.work(context) as work:
-            request = Request.from_conf(dict(context["params"]))
             run = context["dag_run"]
             scoped = scope(
                 work,
@@ -46,3 +61,11 @@ class ScopePartitionsOperator(BackfillOperator):
             if scoped.batches and self.pool_probe is not None:
                 wait_for_pool(context, self.spec.compute.pool, self.pool_probe)
         return [{"label": batch.label, "keys": list(batch.keys)} for batch in scoped.batches]
+
+    def which(self, context: Context) -> str:
+        run = context["dag_run"]
+        asked = self.backfill_id or self._request(context).backfill_id
+        return require_id(asked) if asked else backfill_id(run.dag_id, run.run_id)
+
+    def _request(self, context: Context) -> Request:
+        return Request.from_conf(dict(context["params"]) if self.request is None else self.request)

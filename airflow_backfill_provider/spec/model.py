@@ -191,6 +191,10 @@ class ComputeSpec(Frozen):
 
     conn_id: Identifier
     pool: Identifier = "safe_backfill"
+    queue: Annotated[str, Field(pattern=r"^\S+$", max_length=256)] | None = None
+    """The executor queue of every task of the backfill and of its rollback; Airflow's default when left out."""
+    priority_weight: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """How early these tasks are taken when slots are short, higher first; Airflow's default when left out."""
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)

@@ -9,7 +9,7 @@ from airflow_backfill_provider.windows.bounds import covered, parse_end, parse_s
 from airflow_backfill_provider.windows.calendar import Grain, partition_at, periods, split
 from airflow_backfill_provider.windows.keys import list_partition, parse_key
 from airflow_backfill_provider.windows.spans import Partition, Span, Value, Window, describe, merge, side_by_side
-from airflow_backfill_provider.windows.zones import day_start, require_zone
+from airflow_backfill_provider.windows.zones import day_start, require_zone, utc
 
 __all__ = [
     "Grain",
@@ -30,5 +30,6 @@ __all__ = [
     "require_zone",
     "side_by_side",
     "split",
+    "utc",
     "widen",
 ]

@@ -56,6 +56,31 @@ def test_everything_that_computes_runs_in_the_pool_and_what_must_always_run_does
     assert pools["scope_partitions"] == pools["report"] == "default_pool"
 
 
+def test_a_queue_and_a_weight_reach_every_task_and_are_airflows_own_when_left_out(folder: Path) -> None:
+    chosen = SPEC.replace("pool: side", "pool: side, queue: heavy, priority_weight: 7")
+    (folder / "chosen.yaml").write_text(chosen.format(name="chosen"))
+    dags = make(folder, "orders")
+    for dag_id in ("backfill__chosen", "rollback__chosen"):
+        tasks: dict[str, Any] = dags[dag_id].task_dict
+        assert {task.queue for task in tasks.values()} == {"heavy"}
+        weights = {task_id: task.priority_weight for task_id, task in tasks.items() if task_id != "pool_ready"}
+        assert set(weights.values()) == {7}
+    assert {(task.queue, task.priority_weight) for task in dags["rollback__orders"].task_dict.values()} == {
+        ("default", 1)
+    }
+
+
+def test_the_probe_of_the_pool_comes_before_whatever_waits_for_it(folder: Path) -> None:
+    chosen = SPEC.replace("pool: side", "pool: side, priority_weight: 1000")
+    (folder / "chosen.yaml").write_text(chosen.format(name="chosen"))
+    tasks: dict[str, Any] = make(folder)["backfill__chosen"].task_dict
+    assert all(
+        tasks["pool_ready"].priority_weight > task.priority_weight
+        for task_id, task in tasks.items()
+        if task_id != "pool_ready"
+    )
+
+
 def test_evidence_comes_early_and_the_cap_is_set_per_run(folder: Path) -> None:
     tasks: dict[str, Any] = make(folder, "orders")["backfill__orders"].task_dict
     for task_id in ("partitions.stage_recompute", "partitions.validate_partition"):

@@ -11,7 +11,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_processes import run_together
-from ledger_world import TARGET, B, P, new_backfill, open_backfill, stored_plan, window
+from ledger_world import TARGET, B, P, live_run, new_backfill, open_backfill, stored_plan, window
 from sqlalchemy import inspect, text
 
 from airflow_backfill_provider.errors import LedgerError
@@ -43,6 +43,9 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "lock_owner": lambda ledger: ledger.lock_owner(TARGET, [window(1, 2)]),
     "holds_range": lambda ledger: ledger.holds_range("b", [window(1, 2)]),
     "claim_range": lambda ledger: ledger.claim_range("b", [window(1, 2)], by="x"),
+    "claim_live": lambda ledger: ledger.claim_live(live_run(), TARGET, [window(1, 2)]),
+    "release_live": lambda ledger: ledger.release_live("c"),
+    "live_claims": lambda ledger: ledger.live_claims(),
 }
 
 

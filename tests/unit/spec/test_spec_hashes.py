@@ -51,6 +51,8 @@ DECIDES_NO_ROWS = [
     {"compare": [{"row_diff": {"max_added": 0}}]},
     {"compute__conn_id": "other"},
     {"compute__max_concurrency": 2},
+    {"compute__queue": "heavy"},
+    {"compute__priority_weight": 5},
     {"compute__statement_timeout": "5m"},
     {"publish__lock_timeout": "5m"},
     {"rollback__keep_for": "5d"},

@@ -314,6 +314,29 @@ def test_two_sql_checks_of_one_name_are_refused() -> None:
     assert "two sql checks are called 'same'" in refusal(WHOLE + "checks:\n" + one + one)
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("90s", 90),
+        ("30m", 1_800),
+        ("2h", 7_200),
+        ("45d", 3_888_000),
+        ("PT30M", 1_800),
+        ("P45D", 3_888_000),
+        ("P1DT2H", 93_600),
+    ],
+)
+def test_a_duration_is_a_number_with_a_unit_or_iso_8601(written: str, seconds: int) -> None:
+    spec = load(WHOLE.replace("}\ncompute: {", "}\ncompute: {statement_timeout: " + written + ", "))
+    assert spec.compute.statement_timeout.total_seconds() == seconds
+    assert BackfillSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+@pytest.mark.parametrize("written", ["heavy queue", "''", "' '"])
+def test_a_queue_is_one_word(written: str) -> None:
+    assert "line 4: compute.queue" in refusal(WHOLE.replace("compute: {", "compute: {queue: " + written + ", "))
+
+
 @pytest.mark.parametrize("written", ["30", "0m", "-5m", "5 fortnights", "1.5"])
 def test_a_duration_has_a_unit_and_is_longer_than_nothing(written: str) -> None:
     message = refusal(WHOLE.replace("}\ncompute: {", "}\ncompute: {statement_timeout: " + written + ", "))

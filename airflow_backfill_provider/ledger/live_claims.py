@@ -1,0 +1,57 @@
+"""Which windows and values the runs of the scheduled pipeline hold while they write; a claim is for every tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select
+
+from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun
+from airflow_backfill_provider.ledger.spans import read_span, span_columns
+from airflow_backfill_provider.ledger.tables import LiveClaimRow
+from airflow_backfill_provider.windows import Span
+
+
+def replace(connection: Connection, run: LiveRun, target: str, spans: Sequence[Span], *, at: datetime) -> None:
+    """Make these spans all that the run holds, whatever an earlier attempt of it left."""
+    release(connection, run.claim_id)
+    connection.execute(
+        insert(LiveClaimRow),
+        [
+            {
+                "claim_id": run.claim_id,
+                "dag_id": run.dag_id,
+                "run_id": run.run_id,
+                "task_id": run.task_id,
+                "attempt": run.attempt,
+                "target": target,
+                **span_columns(span),
+                "claimed_at": at,
+            }
+            for span in spans
+        ],
+    )
+
+
+def release(connection: Connection, claim_id: str, attempt: int | None = None) -> bool:
+    """Give the claims of a live run back; with ``attempt`` only those of that attempt. False when there are none."""
+    query = delete(LiveClaimRow).where(LiveClaimRow.claim_id == claim_id)
+    if attempt is not None:
+        query = query.where(LiveClaimRow.attempt == attempt)
+    return connection.execute(query).rowcount > 0
+
+
+def read(connection: Connection, target: str | None = None) -> list[LiveClaim]:
+    """What is held, of one target or of all, oldest first."""
+    row = LiveClaimRow
+    query = select(
+        row.claim_id, row.dag_id, row.run_id, row.task_id, row.attempt, row.target, row.claimed_at,
+        row.window_start, row.window_end, row.value,
+    ).order_by(row.claimed_at, row.id)  # fmt: skip
+    if target is not None:
+        query = query.where(row.target == target)
+    return [
+        LiveClaim(LiveRun(*run), target, read_span(start, end, value), at)
+        for *run, target, at, start, end, value in connection.execute(query)
+    ]

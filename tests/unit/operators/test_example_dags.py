@@ -1,0 +1,121 @@
+"""Every DAG file of dags/ is read, stored as the scheduler stores it, and run on the flights of 2013."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+from hand_run import HandRun
+from operators_world import wired
+
+from airflow_backfill_provider.demo.data import build_warehouse
+from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.ledger.store import Ledger
+
+DAGS = Path(__file__).parents[3] / "dags"
+CARRIERS = DAGS / "backfills" / "carriers_monthly.yaml"
+
+
+@pytest.fixture(scope="module")
+def dags() -> dict[str, DAG]:
+    """What Airflow finds in dags/."""
+    bag = DagBag(DAGS)
+    assert bag.import_errors == {}
+    return dict(bag.dags)
+
+
+class Flights:
+    """The demo's warehouse and a ledger."""
+
+    def __init__(self, folder: Path) -> None:
+        self.warehouse, self.ledger_file = folder / "flights.duckdb", folder / "ledger.db"
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with duckdb.connect(str(self.warehouse)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def ledger(self) -> Ledger:
+        return Ledger(f"sqlite:///{self.ledger_file}")
+
+
+@pytest.fixture
+def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
+    found = Flights(tmp_path)
+    build_warehouse(found.warehouse)
+    warehouse = {"conn_type": "duckdb", "host": str(found.warehouse)}
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE_BACKFILL", json.dumps(warehouse))
+    ledger = {"conn_type": "sqlite", "host": str(found.ledger_file)}
+    monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", json.dumps(ledger))
+    monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")
+    return found
+
+
+def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
+    assert sorted(dags) == [
+        "backfill__carriers_monthly",
+        "backfill__fct_flights",
+        "example_backfill_by_hand",
+        "example_carriers_monthly",
+        "example_flights_daily",
+        "example_rollback_by_hand",
+        "rollback__carriers_monthly",
+        "rollback__fct_flights",
+    ]
+    for dag in dags.values():
+        stored = DagSerialization.to_dict(dag)
+        assert sorted(DagSerialization.from_dict(stored).task_dict) == sorted(dag.task_dict)
+
+
+def test_the_hand_wired_backfill_corrects_its_days_and_the_hand_wired_rollback_undoes_that(
+    dags: dict[str, DAG], flights: Flights
+) -> None:
+    count = "SELECT count(*) FROM analytics.fct_flights WHERE arrival_delay_minutes IS NULL"
+    run = HandRun(dags["example_backfill_by_hand"], params={"first": "2013-02-08", "last": "2013-02-09"})
+    assert set(run.run().values()) == {"success"}
+    assert flights.rows(count) == [(475 + 393,)]
+    found = backfill_id("example_backfill_by_hand", run.run_id)
+    HandRun(dags["example_rollback_by_hand"], params={"backfill_id": found, "force": False}).run()
+    assert flights.rows(count) == [(0,)]
+    with flights.ledger() as ledger:
+        assert ledger.backfill(found).state is BackfillState.ROLLED_BACK
+
+
+def test_the_scheduled_day_is_published_under_its_guard(dags: dict[str, DAG], flights: Flights) -> None:
+    start, end = datetime(2013, 2, 8, tzinfo=UTC), datetime(2013, 2, 9, tzinfo=UTC)
+    HandRun(dags["example_flights_daily"], start=start, end=end).run()
+    wrong = (
+        "SELECT count(*) FROM analytics.fct_flights WHERE flight_date = '2013-02-08' AND arrival_delay_minutes IS NULL"
+    )
+    assert flights.rows(wrong) == [(475,)]
+    with flights.ledger() as ledger:
+        assert ledger.live_claims() == []
+
+
+def test_the_monthly_report_is_new_yorks_and_a_backfill_gives_what_the_schedule_published(
+    dags: dict[str, DAG], flights: Flights
+) -> None:
+    march = datetime(2013, 3, 1, 5, tzinfo=UTC)
+    april = datetime(2013, 4, 1, 4, tzinfo=UTC)  # the clocks went forward meanwhile
+    run = HandRun(dags["example_carriers_monthly"], start=march, end=april)
+    assert set(run.run().values()) == {"success"}
+    report = "SELECT * FROM analytics.carriers_monthly ORDER BY ALL"
+    published = flights.rows(report)
+    assert {row[0].isoformat() for row in published} == {"2013-03-01"}
+    assert sum(row[2] for row in published) == 28_834, "every flight of March in New York, and no other"
+
+    flights.rows("UPDATE analytics.carriers_monthly SET arrived = flights, mean_arrival_delay_minutes = 0")
+    backfill = HandRun(wired(CARRIERS, request={"partitions": ["2013-03"], "reason": "not all arrived"}))
+    assert set(backfill.run().values()) == {"success"}
+    assert flights.rows(report) == published
+    with flights.ledger() as ledger:
+        plan = ledger.plan(backfill_id("by_hand", backfill.run_id)).document
+    assert plan["warnings"] == []
+    assert plan["partitions"][0]["span"]["end"].startswith("2013-04-01T04:00:00")
