@@ -1,4 +1,4 @@
-"""Publish: each unit of the validated range, mostly the whole of it, in one commit or not at all. The algorithm is the design's section 4.
+"""Publish: each unit of the validated range, mostly the whole of it, in one commit or not at all.
 
 A crash between any two lines leaves the old rows or the new rows, and running it again converges.
 """
@@ -69,8 +69,13 @@ def publish(work: Work) -> PublishResult:
         _require_ready(work, plan, records)
         left = [one for one in plan.partitions if records[one.key].state is not PartitionState.PUBLISHED]
         require_unmoved_source(work, plan, left)  # of every unit before the first is written
-        for unit in plan.units():
-            _publish_unit(work, plan, unit, records, revision)
+        units = [unit for unit in plan.units() if not set(unit).isdisjoint(left)]
+        if any(_differs(plan, partition, records) for partition in left):
+            _back_up(work, plan)
+        # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
+        keys_may_repeat = adds_no_key(work, plan)
+        for unit in units:
+            _publish_unit(work, plan, unit, records, revision, keys_may_repeat=keys_may_repeat)
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
@@ -86,23 +91,32 @@ def publish(work: Work) -> PublishResult:
 
 
 def _publish_unit(
-    work: Work, plan: Plan, unit: Sequence[Partition], records: Mapping[str, PartitionRecord], revision: int
+    work: Work,
+    plan: Plan,
+    unit: Sequence[Partition],
+    records: Mapping[str, PartitionRecord],
+    revision: int,
+    *,
+    keys_may_repeat: bool,
 ) -> None:
-    """Replace one unit in one commit, unless it was published before or holds the staged rows already."""
-    keys = [partition.key for partition in unit]
-    if all(records[key].state is PartitionState.PUBLISHED for key in keys):
-        return
-    after = {key: staged_fingerprint(records[key]) for key in keys}
-    if all(after[key] == plan.baseline[key] for key in keys):
-        found = work.warehouse.fingerprint(plan.target, Published(), unit)
-        require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
-    else:
-        _back_up(work, plan)
+    """Replace one unit in one commit, unless it holds the staged rows already."""
+    after = {partition.key: staged_fingerprint(records[partition.key]) for partition in unit}
+    if any(_differs(plan, partition, records) for partition in unit):
         work.check_stop()
         merging = plan.spec.publish.mechanism == "merge"
         change = work.warehouse.merge if merging else work.warehouse.replace_partitions
-        change(plan.target, _publication(work, plan, unit, records, after, revision))
-    work.ledger.move_partitions(work.backfill_id, keys, PartitionState.PUBLISHED, by=work.by)
+        change(
+            plan.target,
+            _publication(work, plan, unit, records, after, revision, keys_may_repeat=keys_may_repeat),
+        )
+    else:
+        found = work.warehouse.fingerprint(plan.target, Published(), unit)
+        require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
+    work.ledger.move_partitions(work.backfill_id, list(after), PartitionState.PUBLISHED, by=work.by)
+
+
+def _differs(plan: Plan, partition: Partition, records: Mapping[str, PartitionRecord]) -> bool:
+    return staged_fingerprint(records[partition.key]) != plan.baseline[partition.key]
 
 
 _RESUMABLE = frozenset({BackfillState.HALTED, BackfillState.FAILED})
@@ -116,6 +130,8 @@ def _publication(
     records: Mapping[str, PartitionRecord],
     after: Mapping[str, Fingerprint],
     revision: int,
+    *,
+    keys_may_repeat: bool,
 ) -> Publication:
     def still_ours() -> None:
         backfill = work.ledger.backfill(work.backfill_id)
@@ -134,8 +150,7 @@ def _publication(
         before={key: plan.baseline[key] for key in after},
         after=after,
         confirm=still_ours,
-        # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
-        keys_may_repeat=adds_no_key(work, plan),
+        keys_may_repeat=keys_may_repeat,
     )
 
 

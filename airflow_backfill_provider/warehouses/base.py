@@ -14,9 +14,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, Reading
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.windows import Partition, merge
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,35 @@ class Publication:
     """Called inside the transaction, before the receipt; raises when the caller has lost the right to go on."""
     keys_may_repeat: bool = False
     """Let a key land that the table also has outside the range."""
+
+    def refuse_incomplete(self, method: str) -> None:
+        """Refuse unless every partition is named exactly once on every side, by fingerprints of this ``method``.
+
+        :raises PublishRefused: naming what is missing or too much.
+        """
+        keys = sorted(partition.key for partition in self.partitions)
+        if not keys:
+            raise PublishRefused("No partition was given, so there is nothing to replace.")
+        try:
+            merge(self.partitions)
+        except ValueError as error:
+            raise PublishRefused(f"The partitions cannot be replaced together: {error}") from error
+        sides = {"before": sorted(self.before), "after": sorted(self.after)}
+        if isinstance(self.rows, Staged):
+            sides["staged"] = sorted(entry.partition.key for entry in self.rows.partitions)
+            if not {entry.partition for entry in self.rows.partitions} <= set(self.partitions):
+                raise PublishRefused("A staged partition has another window than the partition of the same key.")
+        for side, given in sides.items():
+            if given != keys:
+                raise PublishRefused(
+                    f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}."
+                )
+        for mark in (*self.before.values(), *self.after.values()):
+            if mark.method != method:
+                raise PublishRefused(
+                    f"The fingerprints were made by {mark.method}, and this is {method}: they cannot be compared. "
+                    "Plan and stage again with this version."
+                )
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,14 @@ from airflow_backfill_provider.warehouses.base import (
     Target,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
-from airflow_backfill_provider.warehouses.duckdb import catalog as catalog
-from airflow_backfill_provider.warehouses.duckdb import sql as sql
+from airflow_backfill_provider.warehouses.duckdb import catalog, sql
 from airflow_backfill_provider.warehouses.duckdb import stage as aside
 from airflow_backfill_provider.warehouses.duckdb.compare import compare_pieces
 from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT, Flags
-from airflow_backfill_provider.warehouses.duckdb.publish import Change, Replacement, read_receipts, refuse_incomplete
+from airflow_backfill_provider.warehouses.duckdb.publish import Change, Replacement, read_receipts
 from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces, source_sql
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
@@ -297,7 +296,7 @@ class DuckDBWarehouse:
         return self._publish(target, publication, Replacement.merge)
 
     def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
-        refuse_incomplete(publication, METHOD)
+        publication.refuse_incomplete(METHOD)
         self._files.create()
         with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
             landing = self._pieces(session, target, publication.rows, publication.partitions)

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import (
     Action,
-    Backup,
     Fingerprint,
     Publication,
     Receipt,
-    Staged,
     Target,
 )
 from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
@@ -28,7 +26,6 @@ from airflow_backfill_provider.warehouses.duckdb.sql import (
     row_hash,
 )
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, quote_all, quote_path, text_literal
-from airflow_backfill_provider.windows import merge
 
 RECEIPTS = ("safe_backfill", "receipts")
 """Schema and name of the table that holds the receipts; in the warehouse, because one commit writes one file."""
@@ -39,37 +36,6 @@ _RECEIPT_COLUMNS = (
     "committed_at TIMESTAMP NOT NULL"
 )
 _NAMED_AT_MOST = 5
-
-
-def refuse_incomplete(publication: Publication, method: str) -> None:
-    """Refuse unless every partition is named exactly once on every side, by fingerprints of this engine.
-
-    :raises PublishRefused: naming what is missing or too much.
-    """
-    keys = sorted(partition.key for partition in publication.partitions)
-    if not keys:
-        raise PublishRefused("No partition was given, so there is nothing to replace.")
-    try:
-        merge(publication.partitions)
-    except ValueError as exc:
-        raise PublishRefused(f"The partitions cannot be replaced together: {exc}") from exc
-    sides = {"before": sorted(publication.before), "after": sorted(publication.after)}
-    match publication.rows:
-        case Staged(staged):
-            sides["staged"] = sorted(entry.partition.key for entry in staged)
-            if not {entry.partition for entry in staged} <= set(publication.partitions):
-                raise PublishRefused("A staged partition has another window than the partition of the same key.")
-        case Backup():
-            pass
-    for side, given in sides.items():
-        if given != keys:
-            raise PublishRefused(f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}.")
-    for fingerprint in (*publication.before.values(), *publication.after.values()):
-        if fingerprint.method != method:
-            raise PublishRefused(
-                f"The fingerprints were made by {fingerprint.method}, and this is {method}: they cannot be compared. "
-                "Plan and stage again with this version."
-            )
 
 
 class Replacement:

@@ -308,7 +308,7 @@ class MemoryWarehouse:
         count_rows: Callable[[Sequence[Row], Sequence[Row]], tuple[int, int]],
     ) -> Receipt:
         partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
-        _refuse_incomplete(publication)
+        publication.refuse_incomplete(METHOD)
         with self._lock:
             table = self._table(target.table)
             if table.columns != target.columns:
@@ -549,28 +549,6 @@ def _refuse_repeated_keys(target: Target, kept: Table, landing: Iterable[Table])
     repeated = [key for table in landing for key in in_order(table, target.key) if key in outside]
     if repeated:
         raise PublishRefused(f"{target.table} has keys outside the range that would land too: {repeated[:_EXAMPLES]}.")
-
-
-def _refuse_incomplete(publication: Publication) -> None:
-    """Nothing is replaced unless every partition is named once on every side."""
-    keys = sorted(partition.key for partition in publication.partitions)
-    if not keys:
-        raise PublishRefused("No partition was given, so there is nothing to replace.")
-    try:
-        merge(publication.partitions)
-    except ValueError as error:
-        raise PublishRefused(f"The partitions cannot be replaced together: {error}") from error
-    sides = {"before": sorted(publication.before), "after": sorted(publication.after)}
-    if isinstance(publication.rows, Staged):
-        staged = sorted(entry.partition for entry in publication.rows.partitions)
-        sides["staged"] = [partition.key for partition in staged]
-        if sides["staged"] == keys and staged != sorted(publication.partitions):
-            raise PublishRefused(
-                "A partition was staged for another window than the one it would replace. Stage again."
-            )
-    for side, given in sides.items():
-        if given != keys:
-            raise PublishRefused(f"{side} is for {', '.join(given) or 'nothing'}, but the range is {', '.join(keys)}.")
 
 
 def _address(location: str, key: str) -> str:
