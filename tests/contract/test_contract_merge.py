@@ -92,6 +92,16 @@ def test_a_merge_is_refused_when_a_key_stands_outside_the_range(world: World) ->
     _refuses(world, world.publication(staged, [DAY]), PublishRefused)
 
 
+def test_a_row_outside_the_range_is_never_matched(world: World) -> None:
+    outside = world.outside()
+    staged = world.stage_rows({DAY: [(1, DAY, "x", "1.00", None, f"{DAY} 10:00:00")]})
+
+    world.warehouse.merge(world.target, world.publication(staged, [DAY], keys_may_repeat=True))
+
+    assert world.outside() == outside
+    assert world.fingerprint(DAY) == after(staged)
+
+
 def test_rows_that_were_not_recomputed_can_be_kept(world: World) -> None:
     with world.warehouse.open_stage(world.target, "b1", "x") as writer:
         staged = writer.write(Recompute((day(DAY),), rows_sql([CHANGED, NEW]), keep_unmatched=True))

@@ -145,7 +145,7 @@ class Replacement:
             f"DELETE FROM {self._table.sql} AS r WHERE {self._published.predicate} AND {gone}"
         )
         rest = [name for name in names if name not in key]
-        # By the hash that fingerprints are made of: values that are equal and hash differently, as 0.0 and -0.0, differ.
+        # By the hash that fingerprints are made of, so that a merge and the check after it cannot disagree.
         changed = f"{row_hash(names)} <> {row_hash(names, 's.')}"
         ((written,),) = self._session.run(
             f"MERGE INTO {self._table.sql} AS r USING ({self._landing_rows()}) AS s "

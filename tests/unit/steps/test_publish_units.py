@@ -111,6 +111,21 @@ def test_clearing_the_whole_run_after_a_refused_unit_keeps_what_is_published(wee
     assert [keys for _, keys in receipts(weekly)] == [FIRST_WEEK, SECOND_WEEK]
 
 
+def test_the_range_is_not_judged_again_by_a_baseline_that_is_published_in_part(world: World) -> None:
+    distinct = {"count_distinct": {"column": "amount", "change_between": [-10, -10], "over": "range"}}
+    world.spec = make_spec(**BY_WEEK, compare=[distinct])
+    publish_the_first_week(world)
+    world.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+
+    assert world.run().backfill.state is BackfillState.COMPLETED
+
+
+def test_the_range_is_backed_up_once_for_all_its_units(weekly: World) -> None:
+    weekly.run()
+    assert [item.kind for item in weekly.warehouse.storage()].count("backup") == 1
+    assert [event.action for event in weekly.ledger.events(weekly.id)].count("backup.recorded") == 1
+
+
 def test_what_is_published_so_far_can_be_rolled_back(weekly: World) -> None:
     publish_the_first_week(weekly)
     moved = weekly.amounts(DAYS[5])
