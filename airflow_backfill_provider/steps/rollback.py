@@ -13,7 +13,15 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.receipts import standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
-from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Staged
+from airflow_backfill_provider.warehouses.base import (
+    Action,
+    Backup,
+    Fingerprint,
+    Publication,
+    Published,
+    Receipt,
+    Staged,
+)
 from airflow_backfill_provider.windows import Partition, merge
 
 
@@ -30,7 +38,9 @@ class RollbackResult:
 
 
 def rollback(work: Work, *, force: bool = False) -> RollbackResult:
-    """Restore the range to its backup in one commit, leaving every row outside it alone; a second call does nothing.
+    """Restore what was published to its backup, leaving every row outside it alone; a second call does nothing.
+
+    Each unit of the publish is restored in one commit. After a failure between two, the next call restores the rest.
 
     Not subject to the kill switch, which stops backfills and not the way back.
 
@@ -67,25 +77,22 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     backup = Backup(backfill.backup_location)
     after = _require_backup(work, plan, backup, marks)
     restored = plan.select(sorted(written.published))
-    with _range_lock(work, plan):
+    receipts: list[Receipt] = []
+    with _range_lock(work, plan, receipts):
         before = _before(work, plan, restored, force=force)
         # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
-        receipts = [
-            work.warehouse.replace_partitions(
-                plan.target,
-                Publication(
-                    backfill_id=work.backfill_id,
-                    action=Action.ROLLBACK,
-                    plan_hash=plan.plan_hash,
-                    partitions=unit,
-                    rows=backup,
-                    before={partition.key: before[partition.key] for partition in unit},
-                    after={partition.key: after[partition.key] for partition in unit},
-                    keys_may_repeat=force,
-                ),
+        for unit in reversed(_units(plan, restored)):
+            publication = Publication(
+                backfill_id=work.backfill_id,
+                action=Action.ROLLBACK,
+                plan_hash=plan.plan_hash,
+                partitions=unit,
+                rows=backup,
+                before={partition.key: before[partition.key] for partition in unit},
+                after={partition.key: after[partition.key] for partition in unit},
+                keys_may_repeat=force,
             )
-            for unit in reversed(_units(plan, restored))
-        ]
+            receipts.append(work.warehouse.replace_partitions(plan.target, publication))
     _require_restored(work, plan, restored, after)
     _record(work)
     return RollbackResult(
@@ -115,13 +122,14 @@ def _require_restored(work: Work, plan: Plan, restored: Sequence[Partition], mar
 
 
 @contextmanager
-def _range_lock(work: Work, plan: Plan) -> Iterator[None]:
-    """Hold the range's lock; it is given back when nothing was written, unless the backfill's state holds it."""
+def _range_lock(work: Work, plan: Plan, receipts: Sequence[Receipt]) -> Iterator[None]:
+    """Hold the range's lock; when it breaks before the first receipt, nothing was written and the lock is given back."""
     work.ledger.claim_range(work.backfill_id, merge(plan.partitions), by=work.by)
     try:
         yield
     except BaseException:
-        work.ledger.release_range(work.backfill_id)
+        if not receipts:
+            work.ledger.release_range(work.backfill_id)
         raise
 
 

@@ -141,6 +141,31 @@ def test_what_is_published_so_far_can_be_rolled_back(weekly: World) -> None:
         weekly.publish()
 
 
+def test_a_rollback_that_breaks_between_two_units_keeps_its_range_and_goes_on(weekly: World) -> None:
+    before = weekly.published()
+    weekly.run()
+    replace = weekly.warehouse.replace_partitions
+    later = f"UPDATE analytics.orders SET note = {{}} WHERE order_date = DATE '{DAYS[0]}' AND order_id = 1"
+
+    def then_write(*given: Any) -> Receipt:
+        receipt = replace(*given)
+        weekly.engine.execute(later.format("'later'"))
+        return receipt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weekly.warehouse, "replace_partitions", then_write)
+        with pytest.raises(TargetMoved, match=DAYS[0]):
+            weekly.rollback()
+    assert corrected(weekly) == list(FIRST_WEEK)
+    spans = [partition.span for partition in weekly.work().stored_plan().partitions]
+    assert weekly.ledger.lock_owner("analytics.orders", spans) == weekly.id
+
+    weekly.engine.execute(later.format("'note 1'"))
+    assert weekly.rollback().partitions == 3
+    assert weekly.published() == before
+    assert weekly.ledger.backfill(weekly.id).state is BackfillState.ROLLED_BACK
+
+
 @pytest.mark.parametrize("conf", [{"restage": True}, {"rebase": True}])
 def test_a_plan_that_is_published_in_part_is_not_revised(weekly: World, conf: dict[str, bool]) -> None:
     publish_the_first_week(weekly)
