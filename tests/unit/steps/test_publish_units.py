@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
-from airflow_backfill_provider.warehouses.base import Action, Receipt
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Receipt, Rows, Target
+from airflow_backfill_provider.windows import Partition
 
 FIRST_WEEK, SECOND_WEEK = DAYS[:3], DAYS[3:]
 """March 1 to 3, 2024 are a Friday to a Sunday."""
@@ -120,10 +122,27 @@ def test_the_range_is_not_judged_again_by_a_baseline_that_is_published_in_part(w
     assert world.run().backfill.state is BackfillState.COMPLETED
 
 
-def test_the_range_is_backed_up_once_for_all_its_units(weekly: World) -> None:
-    weekly.run()
-    assert [item.kind for item in weekly.warehouse.storage()].count("backup") == 1
-    assert [event.action for event in weekly.ledger.events(weekly.id)].count("backup.recorded") == 1
+def test_a_publish_reads_backup_and_evidence_once_for_all_its_units(
+    weekly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weekly.prepare()
+    sides: list[type] = []
+    reads: list[str] = []
+    fingerprint, evidence = weekly.warehouse.fingerprint, weekly.ledger.evidence
+
+    def watched(target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        sides.append(type(rows))
+        return fingerprint(target, rows, partitions)
+
+    def read(backfill_id: str) -> Any:
+        reads.append(backfill_id)
+        return evidence(backfill_id)
+
+    monkeypatch.setattr(weekly.warehouse, "fingerprint", watched)
+    monkeypatch.setattr(weekly.ledger, "evidence", read)
+
+    assert weekly.publish().note == "published in 2 commits"
+    assert (sides.count(Backup), len(reads)) == (1, 1)
 
 
 def test_what_is_published_so_far_can_be_rolled_back(weekly: World) -> None:

@@ -256,6 +256,32 @@ def test_a_stage_that_changed_after_it_was_fingerprinted_is_refused(shop: Shop, 
     assert shop.amounts() == old
 
 
+@pytest.mark.parametrize(
+    ("step", "beside", "error"),
+    [
+        ("delete", "DELETE FROM analytics.orders WHERE day = DATE '2024-01-08'", TargetMoved),
+        ("insert", "INSERT INTO analytics.orders VALUES (999, DATE '2024-01-08', 5, 'beside')", StageChanged),
+    ],
+)
+def test_a_statement_that_also_changes_rows_outside_the_range_is_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, beside: str, error: type[BackfillError]
+) -> None:
+    publication = shop.publication(shop.stage(*RANGE))
+    everything = "SELECT * FROM analytics.orders ORDER BY ALL"
+    old = shop.rows(everything)
+    right = getattr(Replacement, step)
+
+    def too_much(self: Replacement) -> int:
+        ((more,),) = self._session.run(beside)
+        return int(right(self)) + int(more)
+
+    monkeypatch.setattr(Replacement, step, too_much)
+    with pytest.raises(error, match="were expected"):
+        shop.warehouse.replace_partitions(shop.target, publication)
+
+    assert shop.rows(everything) == old
+
+
 def test_a_stage_that_is_gone_is_refused_with_nothing_written(shop: Shop) -> None:
     staged = shop.stage(*RANGE)
     publication = shop.publication(staged)
