@@ -34,8 +34,8 @@ def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partitio
     if source.on_moved == "refuse":
         raise SourceMoved(
             f"{message} Staged rows may lack some or hold others that are gone. Nothing was written. Trigger the DAG with "
-            f'{{"backfill_id": "{work.backfill_id}", "rebase": true}} to count it again and recompute those partitions, or '
-            "set source.on_moved: warn.",
+            f'{{"backfill_id": "{work.backfill_id}", "rebase": true}} to count it again and recompute those partitions (one '
+            "that is published in part is rolled back first), or set source.on_moved: warn.",
             moved,
         )
     work.log.warning("%s It is published as it was staged, since source.on_moved is warn.", message)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+import pytest
 from contract_engines import Engine
 from stage_writing import write_one
 
+from airflow_backfill_provider.errors import BackfillError, PublishRefused
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
     Fingerprint,
     Publication,
     Published,
+    Receipt,
     Staged,
     StagedPartition,
     Target,
@@ -144,6 +147,20 @@ class World:
 
     def contents(self, where: str = "1 = 1") -> list[tuple[Any, ...]]:
         return self.engine.rows(f"SELECT * FROM analytics.orders WHERE {where} ORDER BY order_id, note, amount")
+
+    def refuses(
+        self,
+        publish: Callable[[Target, Publication], Receipt],
+        publication: Publication,
+        error: type[BackfillError] = PublishRefused,
+    ) -> BackfillError:
+        """Publishing raises, and the table and its receipts are what they were."""
+        contents, receipts = self.contents(), self.warehouse.receipts(self.target)
+        with pytest.raises(error) as refused:
+            publish(self.target, publication)
+        assert self.contents() == contents
+        assert self.warehouse.receipts(self.target) == receipts
+        return refused.value
 
     def outside(self) -> list[tuple[Any, ...]]:
         """Every row that publishing ``RANGE`` may not touch."""

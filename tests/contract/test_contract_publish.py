@@ -24,16 +24,6 @@ from airflow_backfill_provider.warehouses.base import Action, Fingerprint, Publi
 from airflow_backfill_provider.windows import Partition, Window
 
 
-def _refuses(world: World, publication: Any, error: type[BackfillError] = PublishRefused) -> BackfillError:
-    """Publishing raises, and the table and its receipts are what they were."""
-    contents, receipts = world.contents(), world.warehouse.receipts(world.target)
-    with pytest.raises(error) as refused:
-        world.warehouse.replace_partitions(world.target, publication)
-    assert world.contents() == contents
-    assert world.warehouse.receipts(world.target) == receipts
-    return refused.value
-
-
 def test_publishing_replaces_exactly_the_range(world: World) -> None:
     outside = world.outside()
     neighbours = world.fingerprint("2024-01-01", "2024-01-05")
@@ -143,7 +133,7 @@ def test_a_range_that_moved_is_refused_with_counts(
     publication = world.publication(world.stage_corrected(*RANGE), RANGE)
     world.engine.execute(change)
 
-    refused = _refuses(world, publication, TargetMoved)
+    refused = world.refuses(world.warehouse.replace_partitions, publication, TargetMoved)
 
     assert isinstance(refused, TargetMoved)
     assert refused.moved == moved
@@ -175,7 +165,9 @@ def test_rows_that_are_not_the_validated_ones_are_refused_with_counts(world: Wor
     other = {entry.partition.key: entry for entry in world.stage_rows({"2024-01-03": []}).partitions}
     swapped = Staged(tuple(other.get(entry.partition.key, entry) for entry in validated.partitions))
 
-    refused = _refuses(world, world.publication(swapped, RANGE, after=after(validated)), StageChanged)
+    refused = world.refuses(
+        world.warehouse.replace_partitions, world.publication(swapped, RANGE, after=after(validated)), StageChanged
+    )
 
     assert isinstance(refused, StageChanged)
     assert refused.changed == {"2024-01-03": (2, 0)}
@@ -187,7 +179,7 @@ def test_the_rows_themselves_are_checked_and_not_what_the_caller_says_of_them(wo
     lie = Fingerprint(3, "0", only(world.stage_corrected("2024-01-02")).fingerprint.method)
     claimed = Staged((replace(staged.partitions[0], fingerprint=lie), *staged.partitions[1:]))
 
-    _refuses(world, world.publication(claimed, RANGE), StageChanged)
+    world.refuses(world.warehouse.replace_partitions, world.publication(claimed, RANGE), StageChanged)
 
 
 def test_a_range_that_moved_and_moved_back_is_the_same_range(world: World) -> None:
@@ -202,7 +194,7 @@ def test_a_range_that_moved_and_moved_back_is_the_same_range(world: World) -> No
 
 
 def test_no_partition_is_refused(world: World) -> None:
-    _refuses(world, world.publication(Staged(()), []))
+    world.refuses(world.warehouse.replace_partitions, world.publication(Staged(()), []))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +214,7 @@ def test_no_partition_is_refused(world: World) -> None:
     ],
 )
 def test_what_does_not_cover_the_range_exactly_is_refused(world: World, spoil: Callable[[Any], Any]) -> None:
-    _refuses(world, spoil(world.publication(world.stage_corrected(*RANGE), RANGE)))
+    world.refuses(world.warehouse.replace_partitions, spoil(world.publication(world.stage_corrected(*RANGE), RANGE)))
 
 
 def test_a_partition_staged_for_another_window_is_refused(world: World) -> None:
@@ -231,7 +223,9 @@ def test_a_partition_staged_for_another_window_is_refused(world: World) -> None:
     wide = Partition("2024-01-02", Window(day("2024-01-02").window.start, day("2024-01-03").window.end))
     before = world.warehouse.fingerprint(world.target, Published(), [wide])
 
-    _refuses(world, world.publication(staged, ["2024-01-02"], partitions=(wide,), before=before))
+    world.refuses(
+        world.warehouse.replace_partitions, world.publication(staged, ["2024-01-02"], partitions=(wide,), before=before)
+    )
 
 
 def test_two_names_for_one_window_are_refused_because_its_rows_would_land_twice(world: World) -> None:
@@ -243,8 +237,8 @@ def test_two_names_for_one_window_are_refused_because_its_rows_would_land_twice(
             entries.append(write_one(writer, partition, world.select("2024-01-02")))
     before = world.warehouse.fingerprint(world.target, Published(), partitions[:1])
 
-    _refuses(
-        world,
+    world.refuses(
+        world.warehouse.replace_partitions,
         world.publication(
             Staged(tuple(entries)),
             ["2024-01-02"],
@@ -258,7 +252,7 @@ def test_publishing_the_same_again_is_refused_because_the_range_moved(world: Wor
     publication = world.publication(world.stage_corrected(*RANGE), RANGE)
     world.warehouse.replace_partitions(world.target, publication)
 
-    refused = _refuses(world, publication, TargetMoved)
+    refused = world.refuses(world.warehouse.replace_partitions, publication, TargetMoved)
 
     assert isinstance(refused, TargetMoved)
     assert refused.moved == {"2024-01-02": (3, 3), "2024-01-03": (2, 2)}
@@ -296,7 +290,7 @@ def test_a_stage_that_is_gone_is_an_error_and_nothing_is_written(world: World) -
     publication = world.publication(staged, RANGE)
     world.warehouse.drop(staged.partitions[0].location)
 
-    _refuses(world, publication, BackfillError)
+    world.refuses(world.warehouse.replace_partitions, publication, BackfillError)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +309,7 @@ def test_a_table_whose_columns_changed_since_it_was_described_is_refused(world: 
             f"INSERT INTO analytics.orders {rows_sql(kept)}",
         )
 
-    _refuses(world, publication)
+    world.refuses(world.warehouse.replace_partitions, publication)
 
 
 def test_a_failure_while_the_new_rows_are_written_leaves_the_old_ones(engine: Engine, orders: World) -> None:

@@ -66,6 +66,16 @@ def test_a_batch_runs_the_file_once_after_one_proof(world: World, monkeypatch: p
     assert [item.kind for item in world.warehouse.storage()] == ["stage"]
 
 
+def test_a_proof_holds_for_later_batches_and_not_for_another_sql(world: World) -> None:
+    world.spec = make_spec(transform=ranged())
+    world.stage(world.scope())
+    assert proofs(world) == [list(DAYS[:3])]
+
+    world.spec = make_spec(transform=ranged(make_spec().transform.sql.replace("NULL", "0")))
+    world.stage(world.scope(restage=True))
+    assert proofs(world) == [list(DAYS[:3])] * 2
+
+
 def test_excluded_days_cut_the_range(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.spec = make_spec(transform=ranged(), **ONE_BATCH)
     scoped = world.scope(start_date=DAYS[0], end_date=DAYS[-1], exclude=[DAYS[1], DAYS[6]])
