@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import duckdb
 import pytest
 from steps_world import DAYS, PER_DAY, World, make_spec
 
@@ -8,6 +11,7 @@ from airflow_backfill_provider.errors import (
     PublishRefused,
     RangeLocked,
     RequestError,
+    StageChanged,
     Stopped,
     TargetMoved,
     TransformRefused,
@@ -433,3 +437,22 @@ def test_every_failing_check_is_reported(world: World) -> None:
     kinds = {outcome.kind for outcome in caught.value.outcomes if outcome.partition == DAYS[1]}
     assert kinds == {"accepted_range", "accepted_values", "row_count"}
     assert all(outcome.sql for outcome in caught.value.outcomes)
+
+
+@pytest.mark.parametrize("excluded", [(), ("note",)], ids=["whole rows", "without a column"])
+def test_a_stage_that_changed_is_not_judged_and_clearing_stages_it_again(
+    world: World, tmp_path: Path, excluded: tuple[str, ...]
+) -> None:
+    world.spec = make_spec(compare=[{"row_diff": {"exclude_columns": list(excluded)}}])
+    scoped = world.scope()
+    world.stage(scoped)
+    location = world.ledger.partitions(world.id)[DAYS[0]].location
+    with duckdb.connect(str(tmp_path / "staging" / str(location))) as stage:
+        stage.execute(f"UPDATE staged_rows SET note = 'tampered' WHERE order_date = DATE '{DAYS[0]}'")
+
+    with pytest.raises(StageChanged, match=DAYS[0]):
+        validate_batch(world.work(), scoped.batches[0].keys)
+
+    assert world.ledger.counts(world.id) == {PartitionState.STAGED: len(DAYS)}
+    assert [result.staged for result in world.stage(scoped)] == [1, 0, 0]
+    world.validate(scoped)
