@@ -2,77 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Sequence
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
-from airflow_backfill_provider.warehouses.clocks import Clock, Reading
-from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS
-from airflow_backfill_provider.warehouses.sql import quote, quote_all, quote_path, text_literal
-
-Run = Callable[[str], list[tuple[Any, ...]]]
-
-_NAMED_AT_MOST = 10
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a table or view is; names in the catalog's own spelling."""
-
-    database: str
-    schema: str
-    name: str
-    is_view: bool
-
-    @property
-    def sql(self) -> str:
-        """Its name as SQL, with every part."""
-        return quote_path(self.database, self.schema, self.name)
-
-    @property
-    def short_sql(self) -> str:
-        """Its name as SQL, as a person writes it in this warehouse."""
-        return quote_path(self.schema, self.name)
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table or view and its columns."""
-
-    place: Place
-    columns: tuple[Column, ...]
-
-    def column(self, name: str) -> Column:
-        """The column of that name, in any case, as DuckDB itself finds it.
-
-        :raises SpecError: there is none.
-        """
-        for column in self.columns:
-            if column.name.lower() == name.lower():
-                return column
-        raise SpecError(f"{self.place} has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
-
-    def clock(self, partition_by: str, reading: Reading) -> Clock:
-        """How the partition column tells which partition a row is in.
-
-        :raises SpecError: its type has no clock, or does not go with the reading.
-        """
-        column = self.column(partition_by)
-        if column.type not in COLUMN_KINDS:
-            raise SpecError(
-                f"{self.place} cannot be partitioned by {column.name}: a column of type {column.type} is "
-                f"not supported yet. Supported: {', '.join(COLUMN_KINDS)}."
-            )
-        try:
-            return reading.clock(COLUMN_KINDS[column.type])
-        except SpecError as error:
-            raise SpecError(f"{self.place} cannot be partitioned by {column.name} ({column.type}): {error}.") from error
+from airflow_backfill_provider.warehouses.clocks import Reading
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.relational.session import Run
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
+from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
 
 
 def locate(run: Run, name: str) -> Place:
@@ -96,9 +34,7 @@ def locate(run: Run, name: str) -> Place:
         spellings = [str(place), f"{place.database}.{place}", *([place.name] if place.schema == "main" else [])]
         if wanted in (spelling.lower() for spelling in spellings):
             return place
-    names = [str(place) for place in there]
-    near = get_close_matches(name, names, n=_NAMED_AT_MOST, cutoff=0.5) or names[:_NAMED_AT_MOST]
-    raise SpecError(f"There is no table {name!r}; there is {', '.join(near) or 'none at all'}.")
+    raise no_table(name, there)
 
 
 def find_table(run: Run, name: str) -> Table:
@@ -120,16 +56,13 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading
             f"{name} is a view: it has no rows of its own to replace. Name the table that it reads, or the one that "
             "a pipeline writes."
         )
-    partition_column = table.column(partition_by)
-    keys = tuple(table.column(column) for column in key)
-    for column in (partition_column, *keys):
-        if column.generated:
-            raise SpecError(f"{name}.{column.name} is a generated column; a partition or key column must be stored.")
+    partition_column = table.stored(partition_by)
+    keys = tuple(table.stored(column) for column in key)
     place = table.place
     return Target(
-        name if "." in place.schema or "." in place.name else str(place),
+        name if place.has_odd_name else str(place),
         partition_column.name,
-        table.clock(partition_by, reading),
+        table.clock(DIALECT, partition_by, reading),
         tuple(column.name for column in keys),
         table.columns,
         _constraints(run, place),

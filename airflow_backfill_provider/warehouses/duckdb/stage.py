@@ -8,10 +8,12 @@ from itertools import count
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import locate
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.duckdb.sql import EMPTY_DIGEST, Buckets, Piece, row_hash
+from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
 from airflow_backfill_provider.windows import Partition, describe, merge
 
@@ -87,7 +89,9 @@ class DuckDBStage:
         """The SELECT, and the published rows whose key it does not return."""
         if not recompute.keep_unmatched:
             return text
-        published = Piece.of(self._target, locate(self._session.run, self._target.table).sql, recompute.partitions)
+        published = Piece.of(
+            DIALECT, self._target, locate(self._session.run, self._target.table).sql, recompute.partitions
+        )
         names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
         match = " AND ".join(f"f.{quote(name)} = r.{quote(name)}" for name in self._target.key)
         return (
@@ -108,13 +112,13 @@ class DuckDBStage:
         """What each partition holds, and the least and greatest number of the statements that wrote it."""
         piece = self._piece(partitions)
         buckets = Buckets(partitions, [piece])
-        rows = buckets.select(piece, [f"{row_hash(self._target.column_names)} AS h", f"r.{_NUMBER} AS n"])
+        rows = buckets.select(piece, [f"{DIALECT.row_hash(self._target.column_names)} AS h", f"r.{_NUMBER} AS n"])
         by_key = {partition.key: partition for partition in partitions}
         nothing: tuple[Fingerprint, set[int]] = (Fingerprint(0, EMPTY_DIGEST, self._method), set())
         return dict.fromkeys(partitions, nothing) | {
             by_key[buckets.key(bucket)]: (Fingerprint(rows, digest, self._method), {first, last})
             for bucket, first, last, rows, digest in self._session.run(
-                f"SELECT b, min(n), max(n), count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b"
+                f"SELECT b, min(n), max(n), count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b"
             )
         }
 
@@ -138,7 +142,7 @@ class DuckDBStage:
         )
 
     def _piece(self, partitions: Sequence[Partition]) -> Piece:
-        return Piece.of(self._target, self._rows, partitions)
+        return Piece.of(DIALECT, self._target, self._rows, partitions)
 
 
 def copy_published(session: Session, database: str, target: Target, published: Piece) -> None:
