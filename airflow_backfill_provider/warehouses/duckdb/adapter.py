@@ -47,8 +47,6 @@ from airflow_backfill_provider.warehouses.sql import text_literal
 from airflow_backfill_provider.windows import Partition
 
 _OLDEST = (2, 0)
-METHOD = f"duckdb-{duckdb.__version__}"
-"""What the digests of this engine and version are comparable within."""
 _ROWS_PER_SECOND = 500_000
 
 
@@ -67,7 +65,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
     """
 
     dialect = DIALECT
-    method = METHOD
+    method = f"duckdb-{duckdb.__version__}"
 
     def __init__(
         self,
@@ -162,7 +160,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         try:
             with translated(f"Staging into {location}"), self._door.session() as session:
                 database = session.attach(self._files.path(location), options=WRITABLE)
-                stage = aside.DuckDBStage(self._door, session, database, target, location, METHOD)
+                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method)
                 stage.create()
                 with session.bulk_loading():
                     yield stage
@@ -194,7 +192,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         return self._publish(target, publication, Replacement.merge)
 
     def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
-        publication.refuse_incomplete(METHOD)
+        publication.refuse_incomplete(self.method)
         self._files.create()
         with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
             landing = self._pieces(session, target, publication.rows, publication.partitions)
