@@ -13,6 +13,7 @@ class DuckDBDialect:
     """See :class:`airflow_backfill_provider.warehouses.relational.dialect.Dialect`."""
 
     name = "duckdb"
+    overriding = ""
     partition_types = ", ".join(COLUMN_KINDS)
 
     def column_kind(self, column_type: str) -> ColumnKind | None:

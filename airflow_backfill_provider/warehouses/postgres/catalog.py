@@ -19,7 +19,7 @@ _TABLES = (
     "WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND c.relpersistence <> 't' "
     "AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'"
 )
-_PLACE = "SELECT current_database(), n.nspname, c.relname, c.relkind IN ('v', 'm')"
+_PLACE = "SELECT '', n.nspname, c.relname, c.relkind IN ('v', 'm')"
 _NAMED_AT_MOST = 1000
 
 
@@ -41,10 +41,14 @@ def locate(session: Session, name: str) -> Place:
     for match in matches:
         found = [Place(*row) for row in session.run(f"{_PLACE} {_TABLES} AND ({match})")]
         if len(found) > 1:
-            raise SpecError(f"{name!r} may be any of {', '.join(map(str, found))}; write it in the spelling of one of them.")
+            raise SpecError(
+                f"{name!r} may be any of {', '.join(map(str, found))}; write it in the spelling of one of them."
+            )
         if found:
             return found[0]
-    raise no_table(name, [Place(*row) for row in session.run(f"{_PLACE} {_TABLES} ORDER BY 2, 3 LIMIT {_NAMED_AT_MOST}")])
+    raise no_table(
+        name, [Place(*row) for row in session.run(f"{_PLACE} {_TABLES} ORDER BY 2, 3 LIMIT {_NAMED_AT_MOST}")]
+    )
 
 
 def find_table(session: Session, name: str) -> Table:
@@ -98,7 +102,11 @@ def _with_hash(session: Session, columns: Sequence[Column]) -> Iterator[Column]:
     unhashable = set() if _hashes(session, every_type) else {one for one in every_type if not _hashes(session, [one])}
     for column in columns:
         yield Column(
-            column.name, column.type, column.nullable, hashable=column.type not in unhashable, generated=column.generated
+            column.name,
+            column.type,
+            column.nullable,
+            hashable=column.type not in unhashable,
+            generated=column.generated,
         )
 
 
@@ -176,7 +184,11 @@ def _constraints(session: Session, place: Place) -> Iterator[Constraint]:
         present = [f"{quote(column)} IS NOT NULL" for column in columns] if nulls_differ else []
         text = f"UNIQUE({', '.join(map(quote, columns))}){f' WHERE {where}' if where else ''}"
         yield Constraint(
-            ConstraintKind.UNIQUE, name, text, tuple(columns), where=" AND ".join([*([where] if where else []), *present])
+            ConstraintKind.UNIQUE,
+            name,
+            text,
+            tuple(columns),
+            where=" AND ".join([*([where] if where else []), *present]),
         )
 
 

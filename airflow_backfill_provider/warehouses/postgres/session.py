@@ -15,6 +15,7 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
+from airflow_backfill_provider.warehouses.postgres.types import UNKNOWN
 from airflow_backfill_provider.warehouses.sql import text_literal
 
 Connect = Callable[[], "psycopg.Connection[Any]"]
@@ -106,7 +107,10 @@ class Session:
         return sql[: ends[0].start] if ends else sql
 
     def columns(self, select: str) -> list[tuple[str, str]]:
-        """Name and type of every column that the SELECT would return; the server reads it as one statement, or raises."""
+        """Name and type of every column that the SELECT would return; the server reads it as one statement, or raises.
+
+        A bare NULL has the type :data:`UNKNOWN`, which the server would call text.
+        """
         wrapped = f"SELECT * FROM (\n{select}\n) AS s".encode()
         connection = self._connection.pgconn
         for result in (connection.prepare(b"", wrapped), connection.describe_prepared(b"")):
@@ -120,7 +124,11 @@ class Session:
             return []
         values = ", ".join(f"({number}, {oid}, {mod})" for number, (_, oid, mod) in enumerate(found))
         types = self.run(f"SELECT format_type(oid, mod) FROM (VALUES {values}) AS t (n, oid, mod) ORDER BY n")
-        return [(name, str(spelled)) for (name, *_), (spelled,) in zip(found, types, strict=True)]
+        bare = _bare_nulls(select)
+        return [
+            (name, UNKNOWN if name in bare else str(spelled))
+            for (name, *_), (spelled,) in zip(found, types, strict=True)
+        ]
 
     def cancel(self) -> None:
         """End the statement that is running now, if one is."""
@@ -168,6 +176,16 @@ class Sessions:
         """Let go of every connection that is not in use."""
         while self._idle:
             self._idle.pop().close()
+
+
+def _bare_nulls(select: str) -> set[str]:
+    """The names of the columns that are NULL and nothing else."""
+    tree = sqlglot.parse_one(select, dialect=DIALECT.name)
+    return (
+        {one.alias for one in tree.selects if isinstance(one, exp.Alias) and isinstance(one.this, exp.Null)}
+        if (isinstance(tree, exp.Select))
+        else set()
+    )
 
 
 def _milliseconds(duration: timedelta) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC
 from uuid import uuid4
 
 from airflow_backfill_provider.errors import WarehouseError
-from airflow_backfill_provider.warehouses.base import Column, StorageItem
+from airflow_backfill_provider.warehouses.base import StorageItem
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
@@ -38,7 +38,7 @@ class Storage:
         if self._exists(session):
             return
         with session.transaction():
-            session.run(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+            self.serialize(session)
             if self._exists(session):
                 return
             ((schemas,),) = session.run(
@@ -52,8 +52,18 @@ class Storage:
                 "created_at TIMESTAMP NOT NULL)"
             )
 
+    def serialize(self, session: Session) -> None:
+        """Let no other task make schemas or tables of ours until the transaction ends."""
+        session.run(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+
     def create(
-        self, session: Session, kind: str, backfill_id: str, label: str, columns: Sequence[str], keys: Sequence[str] = ()
+        self,
+        session: Session,
+        kind: str,
+        backfill_id: str,
+        label: str,
+        columns: Sequence[str],
+        keys: Sequence[str] = (),
     ) -> str:
         """Make an empty table and list it, for a transaction of the caller; returns its location.
 
@@ -68,7 +78,9 @@ class Storage:
         # What is lost in a crash of the server is staged again; a backup must outlive it.
         unlogged = "UNLOGGED " if kind == "stage" else ""
         session.run(f"CREATE {unlogged}TABLE {self.sql(location)} ({', '.join(columns)})")
-        session.run(f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}")
+        session.run(
+            f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
+        )
         values = ", ".join(text_literal(value) for value in (location, kind, backfill_id, label))
         covered = f"ARRAY[{', '.join(map(text_literal, keys))}]::VARCHAR[]"
         session.run(f"INSERT INTO {self._list} VALUES ({values}, {covered}, statement_timestamp())")
@@ -147,11 +159,6 @@ class Storage:
     def _exists(self, session: Session) -> bool:
         ((there,),) = session.run(f"SELECT to_regclass({text_literal(self._list)}) IS NOT NULL")
         return bool(there)
-
-
-def definition(columns: Sequence[Column]) -> list[str]:
-    """The columns that can be written, as the target's types and without its constraints, which checks report."""
-    return [f"{quote(column.name)} {column.type}" for column in columns if not column.generated]
 
 
 def _refuse_foreign(location: str) -> None:

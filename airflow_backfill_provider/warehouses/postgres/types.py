@@ -6,6 +6,8 @@ import re
 
 from airflow_backfill_provider.warehouses.clocks import ColumnKind
 
+UNKNOWN = "unknown"
+"""The type of a bare NULL, which fits every column."""
 _ALIASES = {
     "bigint": "bigint",
     "int8": "bigint",
@@ -34,7 +36,8 @@ def _parts(spelled: str) -> tuple[str, int | None, int | None]:
     if match is None:
         return spelled, None, None
     name = f"{match[1]}{match[4] or ''}"
-    return _ALIASES.get(name, name), *(None if number is None else int(number) for number in (match[2], match[3]))
+    size, scale = (None if number is None else int(number) for number in (match[2], match[3]))
+    return _ALIASES.get(name, name), size, scale
 
 
 def column_kind(spelled: str) -> ColumnKind | None:
@@ -67,7 +70,7 @@ def lossless(source: str, target: str) -> bool:
     Integers and the digits before the point may narrow, because PostgreSQL raises when one does not fit; digits after
     the point and blanks at the end of text may not go, because they are dropped silently.
     """
-    if source == target:
+    if source in (target, UNKNOWN):
         return True
     (kind, size, scale), (wanted, room, digits) = _parts(source), _parts(target)
     if kind in _INTEGER_BITS:
@@ -77,7 +80,7 @@ def lossless(source: str, target: str) -> bool:
             return room is None or (size is not None and (scale or 0) <= (digits or 0))
         case "numeric", _:
             return wanted in _INTEGER_BITS and size is not None and (scale or 0) <= 0
-        case ("text" | "character varying"), ("text" | "character varying"):
+        case (("text" | "character varying"), ("text" | "character varying")):
             return room is None or (size is not None and size <= room)
         case "date", "timestamp without time zone":
             return True

@@ -24,6 +24,11 @@ class Dialect(Protocol):
         """The types that a partition column may have, for a message."""
         ...
 
+    @property
+    def overriding(self) -> str:
+        """What makes an INSERT take the values given for columns that the table would number itself."""
+        ...
+
     def column_kind(self, column_type: str) -> ColumnKind | None:
         """What kind of partition column a type makes; None when it makes none."""
         ...

@@ -9,7 +9,7 @@ from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.tables import Place
-from airflow_backfill_provider.warehouses.sql import instant, quote_path, text_literal
+from airflow_backfill_provider.warehouses.sql import instant, text_literal
 
 SCHEMA = "safe_backfill"
 TABLE = "receipts"
@@ -29,8 +29,8 @@ class Receipts:
         self._dialect = dialect
         self._run = run
         self._place = place
-        self._schema = quote_path(place.database, SCHEMA)
-        self._name = quote_path(place.database, SCHEMA, TABLE)
+        self._schema = place.beside(SCHEMA)
+        self._name = place.beside(SCHEMA, TABLE)
         self._own = f"table_schema = {text_literal(place.schema)} AND table_name = {text_literal(place.name)}"
 
     def read(self) -> tuple[Receipt, ...]:
@@ -47,11 +47,15 @@ class Receipts:
             )
         )
 
-    def write(self, publication: Publication, deleted: int, inserted: int) -> Receipt:
-        """Write the next receipt; for a transaction that no other publisher of the table can be in."""
+    def create(self) -> None:
+        """Make the table of receipts; silent when it exists."""
         if not self._exists():
             self._run(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             self._run(f"CREATE TABLE IF NOT EXISTS {self._name} ({_COLUMNS})")
+
+    def write(self, publication: Publication, deleted: int, inserted: int) -> Receipt:
+        """Write the next receipt; for a transaction that no other publisher of the table can be in."""
+        self.create()
         ((sequence,),) = self._run(f"SELECT coalesce(max(sequence), 0) + 1 FROM {self._name} WHERE {self._own}")
         receipt = Receipt(
             sequence=sequence,

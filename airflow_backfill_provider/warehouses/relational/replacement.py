@@ -126,7 +126,7 @@ class Replacement:
             f"MERGE INTO {self._name} AS r USING ({self._landing_rows()}) AS s "
             f"ON {match} AND {self._published.predicate} "
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
-            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) VALUES ({_row('s', names)})"
+            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row('s', names)})"
         )
         inserted = _rows(self._publication.after) - (_rows(self._publication.before) - deleted)
         updated = written - inserted
@@ -140,7 +140,8 @@ class Replacement:
     def insert(self) -> int:
         """Insert what lands, by name; returns how many rows came."""
         ((inserted,),) = self._session.run(
-            f"INSERT INTO {self._name} ({quote_all(self._target.column_names)}) {self._landing_rows()}"
+            f"INSERT INTO {self._name} ({quote_all(self._target.column_names)}) "
+            f"{self._dialect.overriding} {self._landing_rows()}"
         )
         return int(inserted)
 

@@ -20,6 +20,7 @@ class Place:
     """Where a table or view is; names in the catalog's own spelling."""
 
     database: str
+    """Empty where a connection sees one database only."""
     schema: str
     name: str
     is_view: bool
@@ -27,7 +28,11 @@ class Place:
     @property
     def sql(self) -> str:
         """Its name as SQL, with every part."""
-        return quote_path(self.database, self.schema, self.name)
+        return self.beside(self.schema, self.name)
+
+    def beside(self, *names: str) -> str:
+        """A schema of its database, or a table of one, as SQL."""
+        return quote_path(*([self.database] if self.database else []), *names)
 
     @property
     def short_sql(self) -> str:

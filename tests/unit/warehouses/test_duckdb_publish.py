@@ -193,7 +193,7 @@ def test_a_writer_between_guard_and_commit_and_the_publish_never_both_succeed(
 
 
 @pytest.mark.parametrize("write", [APPEND, DELETE, UPDATE])
-@pytest.mark.parametrize("step", [*STEPS, "run"])
+@pytest.mark.parametrize("step", OWNERS)
 def test_a_transaction_opened_before_the_guard_does_not_slip_in(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, write: str
 ) -> None:
