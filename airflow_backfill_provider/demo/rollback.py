@@ -1,4 +1,4 @@
-"""The demo's second action: undo the demo's backfill while rows that came later survive."""
+"""The demo's second action: undo its backfill while rows that came later survive."""
 
 from __future__ import annotations
 
