@@ -277,7 +277,8 @@ class LocalAirflow:
                 self._children.pop(name).wait()
         self._wait_gone(members, _STOP_SECONDS)
         remaining = {name: process for name, process in processes.items() if name not in chosen}
-        self._record(remaining)
+        if chosen:
+            self._record(remaining)
         if not remaining and "api" in self.__dict__:
             self.api.close()
             del self.__dict__["api"]
