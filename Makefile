@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test lint types format schema bench constraints clean
+.PHONY: help install demo demo-rollback up down test lint types format schema package lowest bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,9 +14,11 @@ help:
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
+	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
+	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL"
-	@echo "make constraints    pin today's versions into constraints.txt"
+	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
 
 install: $(INSTALLED)
@@ -59,6 +61,12 @@ types: install
 
 schema: install
 	$(PY) -m airflow_backfill_provider.spec.schema > docs/spec.schema.json
+
+package: install
+	@.ci/try-package
+
+lowest: install
+	@.ci/try-lowest
 
 bench: install
 	$(PY) benchmarks/whole_life.py

@@ -1,4 +1,4 @@
-"""``make demo``: five wrong months, corrected through a real scheduler, and shown to be right afterwards."""
+"""The demo's first action: five wrong months, corrected through a real scheduler, and shown to be right afterwards."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import airflow_backfill_provider
+from airflow_backfill_provider.demo.calls import Calls
 from airflow_backfill_provider.demo.data import build_warehouse
 from airflow_backfill_provider.demo.local_airflow import COMPONENTS, LocalAirflow
 
@@ -15,15 +17,26 @@ ROLLBACK_DAG = "rollback__fct_flights"
 _MARK = "this-folder-belongs-to-the-demo"
 
 
+def example_dags() -> Path:
+    """The folder of the example DAGs: within the package when it was installed, beside it in a clone."""
+    package = Path(airflow_backfill_provider.__file__).parent
+    installed = package / "example_dags"
+    return installed if installed.is_dir() else package.parent / "dags"
+
+
 class Workspace:
     """Everything the demo writes, under one folder that it made itself."""
 
-    def __init__(self, home: Path, dags: Path, *, port: int | None = None, triggerer: bool = True) -> None:
+    def __init__(
+        self, home: Path, calls: Calls, *, dags: Path | None = None, port: int | None = None, triggerer: bool = True
+    ) -> None:
         self.home = home
+        self.calls = calls
+        self.dags = dags or example_dags()
         self.warehouse = home / "warehouse.duckdb"
         self.ledger = home / "ledger.db"
         components = [name for name in COMPONENTS if triggerer or name != "triggerer"]
-        self.airflow = LocalAirflow(home / "airflow", dags, port=port, components=components)
+        self.airflow = LocalAirflow(home / "airflow", self.dags, port=port, components=components)
 
     @property
     def ledger_url(self) -> str:
