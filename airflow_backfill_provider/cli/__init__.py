@@ -100,6 +100,11 @@ def get_cli_commands() -> list[GroupCommand]:
                             choices=("run", "rollback", "up", "down"),
                             default="run",
                         ),
+                        _argument(
+                            "--engine",
+                            help="the engine that holds the tables; default: that of the folder, else duckdb",
+                            choices=("duckdb", "postgres"),
+                        ),
                         _argument("--home", help="the folder that takes everything; default: .demo", default=".demo"),
                         _argument(
                             "--port",

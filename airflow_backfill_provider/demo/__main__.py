@@ -8,6 +8,7 @@ from pathlib import Path
 
 from airflow_backfill_provider.demo.actions import act
 from airflow_backfill_provider.demo.calls import HOME, MAKE
+from airflow_backfill_provider.demo.engines import ENGINES
 
 
 def main() -> int:
@@ -15,10 +16,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m airflow_backfill_provider.demo", description=__doc__)
     parser.add_argument("action", choices=("run", "rollback", "up", "down"))
     parser.add_argument("--home", type=Path, default=HOME, help=f"where everything goes (default: {HOME})")
+    parser.add_argument("--engine", choices=sorted(ENGINES), help="default: that of the folder, else duckdb")
     parser.add_argument("--dags", type=Path, help="the DAG folder (default: the provider's example DAGs)")
     parser.add_argument("--port", type=int, help="port of the web UI (default: up takes 8080 when free)")
     options = parser.parse_args()
-    return act(options.action, options.home, MAKE, dags=options.dags, port=options.port)
+    return act(options.action, options.home, MAKE, engine=options.engine, dags=options.dags, port=options.port)
 
 
 if __name__ == "__main__":

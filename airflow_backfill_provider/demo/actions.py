@@ -19,10 +19,19 @@ from airflow_backfill_provider.demo.workspace import Workspace
 _UI_PORT = 8080
 
 
-def act(action: str, home: Path, calls: Calls, *, dags: Path | None = None, port: int | None = None) -> int:
+def act(
+    action: str,
+    home: Path,
+    calls: Calls,
+    *,
+    engine: str | None = None,
+    dags: Path | None = None,
+    port: int | None = None,
+) -> int:
     """Do one action in the folder ``home``; 0 when it came out well, else its error is printed.
 
     :param action: run, rollback, up or down.
+    :param engine: one of :data:`ENGINES`; without one, that of the folder, else DuckDB.
     :param dags: the DAG folder; without one, the example DAGs that come with the provider.
     :param port: port of the web server on loopback; without one, up takes 8080 when it is free, else a free one.
     """
@@ -32,7 +41,7 @@ def act(action: str, home: Path, calls: Calls, *, dags: Path | None = None, port
     if port is None and stays and is_free(_UI_PORT):
         port = _UI_PORT
     # Nothing here defers, so only an Airflow that stays needs a triggerer; without one the others start sooner.
-    workspace = Workspace(home, calls, dags=dags, port=port, triggerer=stays)
+    workspace = Workspace(home, calls, engine=engine, dags=dags, port=port, triggerer=stays)
     try:
         return _ACTIONS[action](workspace, console)
     except (FileExistsError, TimeoutError, RuntimeError) as error:
@@ -55,7 +64,7 @@ def up(workspace: Workspace, console: Console) -> int:
         with step(console, "Starting Airflow"):
             workspace.start()
     except BaseException:
-        airflow.stop()
+        workspace.stop()
         raise
     console.print(f"Airflow is at [bold]{airflow.url}[/bold]", highlight=False)
     console.print(f"  user admin, password {airflow.passwords['admin']}", highlight=False)
@@ -66,7 +75,7 @@ def up(workspace: Workspace, console: Console) -> int:
 def down(workspace: Workspace, console: Console) -> int:
     """Stop the Airflow that ``up`` started."""
     running = workspace.airflow.running()
-    workspace.airflow.stop()
+    workspace.stop()
     console.print("Airflow is stopped." if running else "Airflow was not running.")
     return 0
 

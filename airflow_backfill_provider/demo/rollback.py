@@ -33,12 +33,12 @@ def rollback(workspace: Workspace, console: Console) -> int:
             return _undo(workspace, ledger, written[0], console)
         finally:
             if not was_running:
-                workspace.airflow.stop()
+                workspace.stop()
 
 
 def _undo(workspace: Workspace, ledger: Ledger, backfill_id: str, console: Console) -> int:
-    append_live_rows(workspace.warehouse)
-    before = live_rows(workspace.warehouse)
+    append_live_rows(workspace.engine.run, workspace.engine.append)
+    before = live_rows(workspace.engine.run)
     console.print(f"Appended live rows after the range, as a live pipeline would: {before:,} flights of 2014-01-01")
 
     api = workspace.airflow.api
@@ -53,9 +53,9 @@ def _undo(workspace: Workspace, ledger: Ledger, backfill_id: str, console: Conso
         console.print(f"[bold red]The run ended as {state}; the backfill is {record.state}.[/bold red]")
         return 1
 
-    unlike = unlike_backup(ledger, backfill_id, workspace.warehouse)
-    wrong = wrong_rows(workspace.warehouse, corrected=False)
-    after = live_rows(workspace.warehouse)
+    unlike = unlike_backup(ledger, backfill_id, workspace.engine.open)
+    wrong = wrong_rows(workspace.engine.run, corrected=False)
+    after = live_rows(workspace.engine.run)
     if unlike or wrong or after != before:
         console.print(
             f"[bold red]{TARGET} does not verify:[/bold red] {len(unlike)} partitions differ from the backup, {wrong:,} "

@@ -33,7 +33,7 @@ def print_summary(
         console,
         "look next",
         f"{workspace.calls.up}  the run in Airflow's web UI",
-        f"{workspace.warehouse}  the table, with its receipts",
+        f"{workspace.engine.place}  the table, with its receipts",
         f"{workspace.dags / 'backfills' / 'fct_flights.yaml'}  the spec that was run",
     )
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def asked(home: Path, action: str = "run") -> Namespace:
-    return Namespace(action=action, home=str(home), port=None)
+    return Namespace(action=action, engine=None, home=str(home), port=None)
 
 
 def test_without_its_extra_the_demo_names_the_command_that_installs_it_and_writes_nothing(
@@ -48,7 +48,7 @@ def test_what_the_command_looks_for_is_what_the_extra_installs() -> None:
 def test_the_command_runs_unless_told_otherwise_and_in_the_folder_that_it_names() -> None:
     (command,) = [one for group in get_cli_commands() for one in group.subcommands if one.name == "demo"]
     defaults = {argument.flags[-1]: argument.kwargs.get("default") for argument in command.args}
-    assert defaults == {"action": "run", "--home": str(HOME), "--port": None}
+    assert defaults == {"action": "run", "--engine": None, "--home": str(HOME), "--port": None}
     assert f"./{HOME}" in str(command.description)
 
 
