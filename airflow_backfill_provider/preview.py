@@ -30,6 +30,7 @@ def preview(plan: Plan) -> str:
         ),
         f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
         f"  mechanism   {publish.mechanism}: {publish.commits}",
+        f"  write-block about {plan.write_block.total_seconds():,.1f} s in the longest commit, in which nobody else can write the table",
         f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "
         f"kept for {plan.spec.rollback.keep_for.days} days",
     ]

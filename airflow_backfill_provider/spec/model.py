@@ -213,6 +213,8 @@ class PublishSpec(Frozen):
     its own. Between two of them consumers see new rows beside old ones."""
     lock_timeout: Duration = timedelta(minutes=2)
     """How long to wait for the engine's lock before giving up with nothing written."""
+    max_write_block: Duration | None = None
+    """Refuse a plan whose longest commit is estimated to keep other writers out of the table for longer than this."""
 
     @property
     def commits(self) -> str:

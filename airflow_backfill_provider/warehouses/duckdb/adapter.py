@@ -48,6 +48,7 @@ from airflow_backfill_provider.windows import Partition
 
 _OLDEST = (2, 0)
 _ROWS_PER_SECOND = 500_000
+_REPLACED_PER_SECOND = 1_500_000
 
 
 class DuckDBWarehouse(RelationalWarehouse[Session]):
@@ -99,6 +100,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=_REPLACED_PER_SECOND,
             one_host=True,
             unproven=(
                 "DuckDB lets one process write or many read: while a transform statement runs, no other process can "

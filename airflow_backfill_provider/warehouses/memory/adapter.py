@@ -168,6 +168,7 @@ class MemoryWarehouse:
             mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT,
             rows_per_second=50_000,
+            replaced_per_second=50_000,
             one_host=True,
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )

@@ -45,6 +45,7 @@ from airflow_backfill_provider.windows import Partition
 
 _OLDEST = 15
 _ROWS_PER_SECOND = 100_000
+_REPLACED_PER_SECOND = 200_000
 LOCK_ATTEMPTS = 3
 """How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
 
@@ -98,6 +99,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=_REPLACED_PER_SECOND,
             unproven=(
                 "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
                 "Rows are compared by 64-bit hashes; intervals of 24 hours and of one day are equal to PostgreSQL.",
