@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test lint types format schema package lowest bench constraints clean
+.PHONY: help install demo demo-rollback up down test lint types format schema guarantees package lowest bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
 	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
 	@echo "make schema         write the JSON Schema of a spec into docs/"
+	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL"
 	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
@@ -33,6 +34,7 @@ $(INSTALLED): | $(PY)
 	@touch $@
 
 demo: install
+	@$(if $(filter postgres,$(ENGINE)),.ci/need-postgresql)
 	@$(DEMO) run --engine $(or $(ENGINE),duckdb)
 
 demo-rollback: install
@@ -45,6 +47,7 @@ down: install
 	@$(DEMO) down
 
 test: install
+	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	$(PY) -m pytest --numprocesses auto --dist loadfile tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 
@@ -61,6 +64,9 @@ types: install
 
 schema: install
 	$(PY) -m airflow_backfill_provider.spec.schema > docs/spec.schema.json
+
+guarantees: install
+	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadfile tests/contract
 
 package: install
 	@.ci/try-package
