@@ -17,6 +17,7 @@ import duckdb
 from airflow_backfill_provider.errors import PublishRefused, TransformRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    Action,
     Backup,
     Capabilities,
     Column,
@@ -41,13 +42,16 @@ from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT, Flags
-from airflow_backfill_provider.warehouses.duckdb.publish import Change, Replacement, read_receipts
+from airflow_backfill_provider.warehouses.duckdb.publish import Replacement, read_receipts
 from airflow_backfill_provider.warehouses.duckdb.rows import needs_warehouse, pieces, source_sql
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece
+from airflow_backfill_provider.warehouses.duckdb.swap import VERSION, Swap, drop_version, old_versions
+from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
+from airflow_backfill_provider.warehouses.views import require_table, require_view
 from airflow_backfill_provider.windows import Partition, describe
 
 _OLDEST = (2, 0)
@@ -100,7 +104,7 @@ class DuckDBWarehouse:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine=f"DuckDB {duckdb.__version__}",
-            mechanisms=frozenset({"replace_partitions", "merge"}),
+            mechanisms=frozenset({"replace_partitions", "merge", "view_swap"}),
             dialect=DIALECT,
             rows_per_second=_ROWS_PER_SECOND,
             one_host=True,
@@ -113,7 +117,7 @@ class DuckDBWarehouse:
 
     def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         with self._session(f"Describing {table}", Published()) as session:
-            return catalog.describe(session.run, table, partition_by, key, reading)
+            return describe_target(session.run, table, partition_by, key, reading)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._session("Binding the transform", Published()) as session:
@@ -290,18 +294,32 @@ class DuckDBWarehouse:
             raise
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.replace)
+        require_table(target)
+        with self._publishing(target, publication) as (session, landing):
+            replacement = Replacement(session, target, publication, landing, METHOD)
+            return replacement.run(replacement.replace)
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.merge)
+        require_table(target)
+        with self._publishing(target, publication) as (session, landing):
+            replacement = Replacement(session, target, publication, landing, METHOD)
+            return replacement.run(replacement.merge)
 
-    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        require_view(target)
+        with self._publishing(target, publication) as (session, landing):
+            swap = Swap(session, target, publication, landing, METHOD)
+            return swap.run(swap.build if publication.action is Action.PUBLISH else swap.turn_back)
+
+    @contextmanager
+    def _publishing(self, target: Target, publication: Publication) -> Iterator[tuple[Session, tuple[Piece, ...]]]:
+        """The warehouse for writing, and the rows that are to land."""
         publication.refuse_incomplete(METHOD)
         self._files.create()
         with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
             landing = self._pieces(session, target, publication.rows, publication.partitions)
             try:
-                return Replacement(session, target, publication, landing, METHOD).run(change)
+                yield session, landing
             except duckdb.ConstraintException as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
@@ -312,10 +330,16 @@ class DuckDBWarehouse:
             return read_receipts(session.run, target)
 
     def storage(self) -> tuple[StorageItem, ...]:
-        return self._files.items()
+        with self._session("Listing old versions", Published()) as session:
+            return (*self._files.items(), *old_versions(session.run))
 
     def drop(self, location: str) -> None:
-        self._files.drop(location)
+        if not location.startswith(VERSION):
+            self._files.drop(location)
+            return
+        self._files.create()
+        with translated(f"Dropping {location}"), self._door.publishing() as session:
+            drop_version(session, location)
 
     def cancel(self) -> None:
         self._door.cancel()

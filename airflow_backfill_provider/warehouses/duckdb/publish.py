@@ -14,7 +14,7 @@ from airflow_backfill_provider.warehouses.base import (
     Target,
 )
 from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
-from airflow_backfill_provider.warehouses.duckdb.catalog import Run, comment, find_table, locate
+from airflow_backfill_provider.warehouses.duckdb.catalog import Place, Run, columns, comment, locate
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.duckdb.sql import (
     EMPTY_DIGEST,
@@ -49,9 +49,16 @@ class Replacement:
         self._publication = publication
         self._landing = landing
         self._method = method
-        self._table = locate(session.run, target.table)
-        self._published = Piece.of(target, self._table.sql, publication.partitions)
+        self._named = locate(session.run, target.table)
+        """What the receipt is of."""
+        self._table = self._holder()
+        """Where the rows are."""
+        self._published = self._piece(self._table)
         self._buckets = Buckets(publication.partitions, [self._published])
+
+    def _holder(self) -> Place:
+        """The table that holds the published rows."""
+        return self._named
 
     def run(self, change: Change) -> Receipt:
         """Change the range and write the receipt, all in one commit or not at all."""
@@ -61,7 +68,7 @@ class Replacement:
             self.refuse_other_columns()
             self.refuse_moved()
             self.refuse_repeated_keys()
-            deleted, inserted = change(self)
+            deleted, inserted = change()
             self.refuse_changed()
             self.refuse_miscounted(deleted, inserted)
             self._publication.confirm()
@@ -82,7 +89,7 @@ class Replacement:
 
     def refuse_other_columns(self) -> None:
         """:raises PublishRefused: the table is not the one the plan described."""
-        found = find_table(self._session.run, self._target.table).columns
+        found = columns(self._session.run, self._table)
         if found != self._target.columns:
             differing = sorted({column.name for column in set(found) ^ set(self._target.columns)})
             raise PublishRefused(
@@ -118,7 +125,7 @@ class Replacement:
 
         :raises TargetMoved: other rows were deleted than the baseline holds.
         """
-        deleted, wanted = self.delete(), _rows(self._publication.before)
+        deleted, wanted = self.delete(), count_rows(self._publication.before)
         if deleted != wanted:
             raise TargetMoved(
                 f"{deleted} rows of {self._target.table} would be deleted where {wanted} were expected; nothing was written.",
@@ -153,7 +160,7 @@ class Replacement:
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
             + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) VALUES ({_row('s', names)})"
         )
-        inserted = _rows(self._publication.after) - (_rows(self._publication.before) - deleted)
+        inserted = count_rows(self._publication.after) - (count_rows(self._publication.before) - deleted)
         updated = written - inserted
         return deleted + updated, inserted + updated
 
@@ -180,7 +187,7 @@ class Replacement:
 
     def refuse_miscounted(self, deleted: int, inserted: int) -> None:
         """:raises StageChanged: more or fewer rows landed than the range has now, so some landed outside it."""
-        wanted = _rows(self._publication.after) - _rows(self._publication.before) + deleted
+        wanted = count_rows(self._publication.after) - count_rows(self._publication.before) + deleted
         if inserted != wanted:
             raise StageChanged(
                 f"{inserted} rows of {self._target.table} would be inserted where {wanted} were expected; nothing was written.",
@@ -190,8 +197,8 @@ class Replacement:
     def write_receipt(self, deleted: int, inserted: int) -> Receipt:
         """Write the receipt; it becomes visible with the rows."""
         run, publication = self._session.run, self._publication
-        ledger = quote_path(self._table.database, *RECEIPTS)
-        run(f"CREATE SCHEMA IF NOT EXISTS {quote_path(self._table.database, RECEIPTS[0])}")
+        ledger = quote_path(self._named.database, *RECEIPTS)
+        run(f"CREATE SCHEMA IF NOT EXISTS {quote_path(self._named.database, RECEIPTS[0])}")
         run(f"CREATE TABLE IF NOT EXISTS {ledger} ({_RECEIPT_COLUMNS})")
         ((sequence,),) = run(f"SELECT coalesce(max(sequence), 0) + 1 FROM {ledger}")
         receipt = Receipt(
@@ -206,8 +213,8 @@ class Replacement:
         )
         values = (
             str(receipt.sequence),
-            text_literal(self._table.schema),
-            text_literal(self._table.name),
+            text_literal(self._named.schema),
+            text_literal(self._named.name),
             text_literal(receipt.backfill_id),
             text_literal(receipt.action),
             text_literal(receipt.plan_hash),
@@ -225,9 +232,18 @@ class Replacement:
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
         )
 
+    def _piece(self, table: Place) -> Piece:
+        """The range in that table."""
+        return Piece.of(self._target, table.sql, self._publication.partitions)
+
     def _differing(self, expected: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
         """Rows expected and found, of each partition of the range whose fingerprint is another one."""
-        rows = self._session.run(fingerprints(self._buckets, [self._published], self._target.column_names))
+        return self._differing_in(self._published, expected, self._session.run)
+
+    def _differing_in(
+        self, range_: Piece, expected: Mapping[str, Fingerprint], look: Run
+    ) -> dict[str, tuple[int, int]]:
+        rows = look(fingerprints(self._buckets, [range_], self._target.column_names))
         found = {self._buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
         return {
             key: (wanted.rows, found.get(key, (0, ""))[0])
@@ -236,11 +252,11 @@ class Replacement:
         }
 
 
-Change = Callable[[Replacement], tuple[int, int]]
-"""How the range comes to hold what lands: :meth:`Replacement.replace` or :meth:`Replacement.merge`."""
+Change = Callable[[], tuple[int, int]]
+"""How the range comes to hold what lands, such as :meth:`Replacement.replace`; how many rows went and came."""
 
 
-def _rows(marks: Mapping[str, Fingerprint]) -> int:
+def count_rows(marks: Mapping[str, Fingerprint]) -> int:
     return sum(mark.rows for mark in marks.values())
 
 
