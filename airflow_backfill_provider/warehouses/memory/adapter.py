@@ -341,25 +341,25 @@ class MemoryWarehouse:
         publishes = publication.action is Action.PUBLISH
         return self._publish(target, publication, _all_rows, self._keep_beside if publishes else self._turn_back)
 
-    def _keep_in_place(self, target: Target, publication: Publication, table: Table) -> None:
+    def _keep_in_place(self, target: Target, receipt: Receipt, table: Table) -> None:
         self._tables[target.table] = table
 
-    def _keep_beside(self, target: Target, publication: Publication, table: Table) -> None:
+    def _keep_beside(self, target: Target, receipt: Receipt, table: Table) -> None:
         """Make it a new version of the view."""
         schema, dot, _ = self._views.shown_by(target.table).rpartition(".")
-        name = f"{schema}{dot}{version_name(target.table.rpartition('.')[2], publication.backfill_id)}"
+        name = f"{schema}{dot}{version_name(target.table.rpartition('.')[2], receipt.backfill_id)}"
         if name in self._tables:
             raise PublishRefused(f"The new version of {target.table} would be {name}, which exists already.")
         self._tables[name] = table
-        self._views.move(target.table, name, publication.backfill_id)
+        self._views.move(target.table, name, receipt)
 
-    def _turn_back(self, target: Target, publication: Publication, table: Table) -> None:
+    def _turn_back(self, target: Target, receipt: Receipt, table: Table) -> None:
         """Show the version before again when it is this very table, or else keep it in place."""
-        refuse_newer_version(target, publication.backfill_id, self.receipts(target))
-        before = self._views.replaced_by(target.table, publication.backfill_id)
+        refuse_newer_version(target, receipt.backfill_id, self.receipts(target))
+        before = self._views.replaced_by(target.table, receipt.backfill_id)
         earlier = self._tables.get(before) if before is not None else None
         if before is not None and earlier is not None and _same(earlier, table):
-            self._views.move(target.table, before, publication.backfill_id)
+            self._views.move(target.table, before, receipt)
         else:
             self._tables[self._views.shown_by(target.table)] = table
 
@@ -368,7 +368,7 @@ class MemoryWarehouse:
         target: Target,
         publication: Publication,
         count_rows: Callable[[Sequence[Row], Sequence[Row]], tuple[int, int]],
-        keep: Callable[[Target, Publication, Table], None],
+        keep: Callable[[Target, Receipt, Table], None],
     ) -> Receipt:
         partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
         publication.refuse_incomplete(METHOD)
@@ -411,7 +411,7 @@ class MemoryWarehouse:
                 inserted=inserted,
                 committed_at=datetime.now(UTC),
             )
-            keep(target, publication, published)
+            keep(target, receipt, published)
             self._receipts[target.table] = (*earlier, receipt)
             return receipt
 

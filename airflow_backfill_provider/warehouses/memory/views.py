@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.warehouses.base import Receipt
 from airflow_backfill_provider.warehouses.memory.select import DIALECT
 from airflow_backfill_provider.warehouses.sql import quote_path
 from airflow_backfill_provider.warehouses.views import table_shown, tables_read
@@ -19,7 +20,7 @@ class Moved:
     left: str
     shown: str
     backfill_id: str
-    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    at: datetime
 
 
 class Views:
@@ -60,9 +61,9 @@ class Views:
             name for name, select in self._selects.items() if table in map(".".join, tables_read(select, DIALECT))
         )
 
-    def move(self, view: str, table: str, backfill_id: str) -> None:
+    def move(self, view: str, table: str, receipt: Receipt) -> None:
         """Point the view to another table, and keep in mind which one it left."""
-        self._moves.append(Moved(view, self.shown_by(view), table, backfill_id))
+        self._moves.append(Moved(view, self.shown_by(view), table, receipt.backfill_id, receipt.committed_at))
         self.create(view, f"SELECT * FROM {quote_path(*table.split('.'))}")
 
     def replaced_by(self, view: str, backfill_id: str) -> str | None:
