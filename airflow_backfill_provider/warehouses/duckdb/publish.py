@@ -57,7 +57,14 @@ class Replacement:
         self._buckets = Buckets(publication.partitions, [self._published])
 
     def _holder(self) -> Place:
-        """The table that holds the published rows."""
+        """The table that holds the published rows.
+
+        :raises PublishRefused: what was a table when the plan was made is a view now.
+        """
+        if self._named.is_view:
+            raise PublishRefused(
+                f"{self._target.table} is a view now, and was a table when the plan was made. Nothing was written."
+            )
         return self._named
 
     def run(self, change: Change) -> Receipt:

@@ -45,7 +45,7 @@ class Swap(Replacement):
         try:
             return shown_by(self._session.run, self._named)
         except SpecError as error:
-            raise PublishRefused(f"{error} It did when the plan was made. Nothing was written.") from error
+            raise PublishRefused(f"Since the plan was made, it changed: {error} Nothing was written.") from error
 
     def guard(self, text: str | None) -> None:
         super().guard(text)
@@ -88,17 +88,17 @@ class Swap(Replacement):
 
     def write_receipt(self, deleted: int, inserted: int) -> Receipt:
         receipt = super().write_receipt(deleted, inserted)
-        shown = self._holder()
-        if shown != self._shown_first:
+        left, shown = self._shown_first, self._table
+        if shown != left:
             run = self._session.run
             swaps = quote_path(self._named.database, *_SWAPS)
             run(f"CREATE TABLE IF NOT EXISTS {swaps} ({_SWAP_COLUMNS})")
-            names = map(text_literal, (self._shown_first.schema, self._shown_first.name, shown.schema, shown.name))
+            names = map(text_literal, (left.schema, left.name, shown.schema, shown.name))
             run(f"INSERT INTO {swaps} VALUES ({receipt.sequence}, {', '.join(names)})")
         return receipt
 
     def _move_to(self, table: Place) -> None:
-        """Have the remaining steps look at this table."""
+        """Have the remaining steps look at this table, which the view shows once all is committed."""
         self._table = table
         self._published = self._piece(table)
 

@@ -394,6 +394,20 @@ def test_a_view_became_a_table_since_it_was_planned_and_nothing_is_written(shop:
         shop.warehouse.swap_view(shop.target, publication)
 
 
+def test_a_table_became_a_view_since_it_was_planned_and_nothing_is_written(tmp_path: Path) -> None:
+    shop = Shop.create(tmp_path)
+    publication = shop.publication(shop.stage(*RANGE))
+    shop.rows("ALTER TABLE analytics.orders RENAME TO orders__v1")
+    shop.rows("CREATE VIEW analytics.orders AS FROM analytics.orders__v1")
+    old = shop.rows(EVERYTHING)
+
+    for change in (shop.warehouse.replace_partitions, shop.warehouse.merge):
+        with pytest.raises(PublishRefused, match="is a view now"):
+            change(shop.target, publication)
+
+    assert shop.rows(EVERYTHING) == old
+
+
 def test_a_column_that_came_to_the_table_since_it_was_planned_is_refused(shop: Shop) -> None:
     publication = shop.publication(shop.stage(*RANGE))
     shop.rows("ALTER TABLE analytics.orders__v1 ADD COLUMN surprise BIGINT")
