@@ -37,7 +37,8 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
     if connection is None:
         raise SpecError(
             f"compute.conn_id {conn_id!r}: there is no such Airflow connection. Create it with "
-            f"`airflow connections add {conn_id} --conn-type duckdb --conn-host /path/to/warehouse.duckdb`."
+            f"`airflow connections add {conn_id} --conn-type duckdb --conn-host /path/to/warehouse.duckdb`, or with "
+            "--conn-type postgres and host, login, password and the database as schema."
         )
     kind = connection.conn_type or ""
     settings = _SETTINGS.get(kind)
@@ -73,7 +74,23 @@ def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any
     }
 
 
-_SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {"duckdb": _duckdb}
+def _postgres(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
+    from airflow.providers.postgres.hooks import postgres
+
+    if not postgres.USE_PSYCOPG3:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} needs psycopg 3, which is not installed. "
+            "Run: pip install 'airflow-backfill-provider[postgres]'"
+        )
+    hook = postgres.PostgresHook(postgres_conn_id=conn_id)
+    hook.ignored_extra_options = {*hook.ignored_extra_options, _STAGING_SCHEMA, "cursor"}
+    schema = connection.extra_dejson.get(_STAGING_SCHEMA)
+    # The hook knows the ways to log in (IAM, Azure, certificates); the connection it opens is used as it comes.
+    return {"connect": hook.get_conn, "sharers": sharers} | ({"staging_schema": schema} if schema else {})
+
+
+_STAGING_SCHEMA = "backfill_staging_schema"
+_SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {"duckdb": _duckdb, "postgres": _postgres}
 
 
 def open_ledger() -> Ledger:

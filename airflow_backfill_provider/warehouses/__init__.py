@@ -11,14 +11,16 @@ from airflow_backfill_provider.warehouses.base import Warehouse
 if TYPE_CHECKING:
     from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
     from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
+    from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 
     # Engines are named by strings below, so only this holds their classes against the protocol.
-    _CHECKED: tuple[type[Warehouse], ...] = (DuckDBWarehouse, MemoryWarehouse)
+    _CHECKED: tuple[type[Warehouse], ...] = (DuckDBWarehouse, MemoryWarehouse, PostgresWarehouse)
 
 __all__ = ["KINDS", "open_warehouse"]
 
 KINDS = {
     "duckdb": "airflow_backfill_provider.warehouses.duckdb:DuckDBWarehouse",
+    "postgres": "airflow_backfill_provider.warehouses.postgres:PostgresWarehouse",
 }
 """Engine kind to ``module:Class``; the extra that installs its driver has the same name."""
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+import postgres_server
 import sqlglot
 from sqlglot import exp
 
@@ -199,6 +201,64 @@ class DuckDB:
         }
 
 
+class Postgres:
+    """A database of its own for each test, on one server; ``consumer`` is a role that reads ``analytics``."""
+
+    name = "postgres"
+    types = TYPES | {"real": "DOUBLE PRECISION"}
+    lacks: frozenset[str] = frozenset()
+    _numbers = count()
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
+
+        self.database = f"contract_{next(self._numbers)}"
+        self._database("postgres", f"CREATE DATABASE {self.database}")
+        self.execute(
+            "DO $$ BEGIN CREATE ROLE consumer; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
+            "CREATE SCHEMA analytics",
+            "GRANT USAGE ON SCHEMA analytics TO consumer",
+            "ALTER DEFAULT PRIVILEGES IN SCHEMA analytics GRANT SELECT ON TABLES TO consumer",
+        )
+        return PostgresWarehouse(self.connect)
+
+    def connect(self, **settings: Any) -> Any:
+        import psycopg
+
+        url = postgres_server.start()
+        address = {"host": url.host, "port": url.port, "user": url.username, "dbname": self.database}
+        return psycopg.connect(**address | settings)
+
+    def execute(self, *statements: str) -> None:
+        self._database(self.database, *statements)
+
+    def _database(self, name: str, *statements: str) -> None:
+        with self.connect(dbname=name, autocommit=True) as connection:
+            for sql in statements:
+                connection.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            return list(connection.execute(sql).fetchall())
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.rows(sql)
+
+    def tables(self) -> set[str]:
+        may_read = (
+            "has_schema_privilege('consumer', n.oid, 'USAGE') AND has_table_privilege('consumer', c.oid, 'SELECT')"
+        )
+        return {
+            f"{schema}.{name}"
+            for schema, name in self.rows(
+                "SELECT n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+                f"WHERE c.relkind IN ('r', 'p', 'v', 'm') AND n.nspname !~ '^(pg_|information_schema)' AND {may_read}"
+            )
+        }
+
+
 ENGINES: list[type[Engine]] = [Memory]
 if importlib.util.find_spec("duckdb") and importlib.util.find_spec("airflow_backfill_provider.warehouses.duckdb"):
     ENGINES.append(DuckDB)
+if postgres_server.is_installed():
+    ENGINES.append(Postgres)

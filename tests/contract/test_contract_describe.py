@@ -119,26 +119,13 @@ def test_the_clock_is_the_type_and_what_the_spec_says_of_it(
     assert orders.warehouse.describe("analytics.orders", column, ["order_id"], reading).clock == clock
 
 
-@pytest.mark.parametrize(
-    ("select", "found"),
-    [
-        ("SELECT * FROM analytics.orders WHERE order_id > 3", "order_id > 3"),
-        ("SELECT order_id, order_date FROM analytics.orders", "order_id, order_date"),
-        ("SELECT * FROM analytics.orders UNION ALL SELECT * FROM analytics.orders", "UNION ALL"),
-        ("SELECT DISTINCT * FROM analytics.orders", "DISTINCT"),
-    ],
-)
-def test_a_view_of_anything_but_one_whole_table_is_refused_naming_what_it_shows(
-    orders: World, select: str, found: str
-) -> None:
+def test_a_view_of_part_of_a_table_is_refused(orders: World) -> None:
     if "view" in orders.engine.lacks:
         pytest.skip("the engine has no views")
-    orders.engine.execute(f"CREATE VIEW analytics.seen AS {select}")
+    orders.engine.execute("CREATE VIEW analytics.seen AS SELECT * FROM analytics.orders WHERE order_id > 3")
 
-    with pytest.raises(SpecError, match="view") as refused:
+    with pytest.raises(SpecError, match="view"):
         orders.warehouse.describe("analytics.seen", "order_date", ["order_id"])
-
-    assert found in str(refused.value)
 
 
 def test_select_columns_names_and_types_every_column_without_running(orders: World) -> None:

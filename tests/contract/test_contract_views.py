@@ -95,6 +95,26 @@ def test_another_view_of_the_table_is_named_because_it_stays_behind(view: World)
     assert FIRST in sentence
 
 
+@pytest.mark.parametrize(
+    ("select", "found"),
+    [
+        (f"SELECT * FROM {FIRST} WHERE order_id > 3", "order_id > 3"),
+        (f"SELECT order_id, order_date FROM {FIRST}", "order_id, order_date"),
+        (f"SELECT * FROM {FIRST} UNION ALL SELECT * FROM {FIRST}", "UNION ALL"),
+        (f"SELECT DISTINCT * FROM {FIRST}", "DISTINCT"),
+    ],
+)
+def test_a_view_of_anything_but_one_whole_table_is_refused_naming_what_it_shows(
+    view: World, select: str, found: str
+) -> None:
+    view.engine.execute(f"CREATE VIEW analytics.seen AS {select}")
+
+    with pytest.raises(SpecError, match="view") as refused:
+        view.warehouse.describe("analytics.seen", "order_date", ["order_id"])
+
+    assert found in str(refused.value)
+
+
 def test_a_view_of_a_view_is_refused(view: World) -> None:
     view.engine.execute("CREATE VIEW analytics.again AS SELECT * FROM analytics.orders")
 

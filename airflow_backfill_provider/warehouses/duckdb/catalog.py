@@ -2,77 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any
-
-from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind
-from airflow_backfill_provider.warehouses.clocks import Clock, Reading
-from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS
-from airflow_backfill_provider.warehouses.sql import quote, quote_all, quote_path, text_literal
-
-Run = Callable[[str], list[tuple[Any, ...]]]
-
-_NAMED_AT_MOST = 10
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a table or view is; names in the catalog's own spelling."""
-
-    database: str
-    schema: str
-    name: str
-    is_view: bool
-
-    @property
-    def sql(self) -> str:
-        """Its name as SQL, with every part."""
-        return quote_path(self.database, self.schema, self.name)
-
-    @property
-    def short_sql(self) -> str:
-        """Its name as SQL, as a person writes it in this warehouse."""
-        return quote_path(self.schema, self.name)
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table or view and its columns."""
-
-    place: Place
-    columns: tuple[Column, ...]
-
-    def column(self, name: str) -> Column:
-        """The column of that name, in any case, as DuckDB itself finds it.
-
-        :raises SpecError: there is none.
-        """
-        for column in self.columns:
-            if column.name.lower() == name.lower():
-                return column
-        raise SpecError(f"{self.place} has no column {name!r}; it has {', '.join(c.name for c in self.columns)}.")
-
-    def clock(self, partition_by: str, reading: Reading) -> Clock:
-        """How the partition column tells which partition a row is in.
-
-        :raises SpecError: its type has no clock, or does not go with the reading.
-        """
-        column = self.column(partition_by)
-        if column.type not in COLUMN_KINDS:
-            raise SpecError(
-                f"{self.place} cannot be partitioned by {column.name}: a column of type {column.type} is "
-                f"not supported yet. Supported: {', '.join(COLUMN_KINDS)}."
-            )
-        try:
-            return reading.clock(COLUMN_KINDS[column.type])
-        except SpecError as error:
-            raise SpecError(f"{self.place} cannot be partitioned by {column.name} ({column.type}): {error}.") from error
+from airflow_backfill_provider.warehouses.relational.session import Run
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
+from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
 
 
 def places(run: Run) -> list[Place]:
@@ -101,9 +34,7 @@ def locate(run: Run, name: str) -> Place:
         spellings = [str(place), f"{place.database}.{place}", *([place.name] if place.schema == "main" else [])]
         if wanted in (spelling.lower() for spelling in spellings):
             return place
-    names = [str(place) for place in there]
-    near = get_close_matches(name, names, n=_NAMED_AT_MOST, cutoff=0.5) or names[:_NAMED_AT_MOST]
-    raise SpecError(f"There is no table {name!r}; there is {', '.join(near) or 'none at all'}.")
+    raise no_table(name, there)
 
 
 def find_table(run: Run, name: str) -> Table:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Target
 from airflow_backfill_provider.warehouses.clocks import Reading
-from airflow_backfill_provider.warehouses.duckdb.catalog import Run, Table, columns, constraints, locate
+from airflow_backfill_provider.warehouses.duckdb.catalog import columns, constraints, locate
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.versions import describe_version, shown_by
+from airflow_backfill_provider.warehouses.relational.session import Run
+from airflow_backfill_provider.warehouses.relational.tables import Table
 
 
 def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading: Reading) -> Target:
@@ -22,15 +24,12 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading
     holder = shown_by(run, place) if place.is_view else place
     # A view's own columns tell neither what may be NULL nor what is generated.
     table = Table(place, columns(run, holder))
-    partition_column = table.column(partition_by)
-    keys = tuple(table.column(column) for column in key)
-    for column in (partition_column, *keys):
-        if column.generated:
-            raise SpecError(f"{name}.{column.name} is a generated column; a partition or key column must be stored.")
+    partition_column = table.stored(partition_by)
+    keys = tuple(table.stored(column) for column in key)
     return Target(
-        name if "." in place.schema or "." in place.name else str(place),
+        name if place.has_odd_name else str(place),
         partition_column.name,
-        table.clock(partition_by, reading),
+        table.clock(DIALECT, partition_by, reading),
         tuple(column.name for column in keys),
         table.columns,
         constraints(run, holder),

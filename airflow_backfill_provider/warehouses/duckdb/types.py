@@ -23,12 +23,14 @@ _TIMESTAMPS = ("DATE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS
 _DECIMAL = re.compile(r"\ADECIMAL\((\d+),\s*(\d+)\)\Z")
 _NULL = ("NULL", '"NULL"', "SQLNULL")
 
+NANOSECONDS = "TIMESTAMP_NS"
+
 COLUMN_KINDS = {
     "DATE": ColumnKind.DATE,
     "TIMESTAMP": ColumnKind.TIMESTAMP,
     "TIMESTAMP_S": ColumnKind.TIMESTAMP,
     "TIMESTAMP_MS": ColumnKind.TIMESTAMP,
-    "TIMESTAMP_NS": ColumnKind.TIMESTAMP,
+    NANOSECONDS: ColumnKind.TIMESTAMP,
     "TIMESTAMP WITH TIME ZONE": ColumnKind.TIMESTAMPTZ,
     **dict.fromkeys(_INTEGER_BITS, ColumnKind.INTEGER),
     "VARCHAR": ColumnKind.TEXT,

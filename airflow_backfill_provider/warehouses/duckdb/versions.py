@@ -11,8 +11,10 @@ from sqlglot.errors import SqlglotError
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError
 from airflow_backfill_provider.warehouses.base import Version
-from airflow_backfill_provider.warehouses.duckdb.catalog import Place, Run, is_of, places
-from airflow_backfill_provider.warehouses.duckdb.flags import DIALECT
+from airflow_backfill_provider.warehouses.duckdb.catalog import is_of, places
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.relational.session import Run
+from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import literal, quote, text_literal
 from airflow_backfill_provider.warehouses.views import table_shown, tables_read, version_name
 
@@ -30,7 +32,7 @@ def shown_by(run: Run, view: Place) -> Place:
         f"SELECT sql FROM duckdb_views() WHERE database_name = {text_literal(view.database)} "
         f"AND schema_name = {text_literal(view.schema)} AND view_name = {text_literal(view.name)}"
     )
-    parts = table_shown(str(view), sql, DIALECT)
+    parts = table_shown(str(view), sql, DIALECT.name)
     if (found := _meant(view, parts, places(run))) is None:
         raise SpecError(
             f"{view} is a view of {'.'.join(parts)}, which is no table of this database. A view that is swapped shows a table "
@@ -97,7 +99,7 @@ def _refuse_entangled(run: Run, table: Place) -> None:
 def _qualifiers(expression: str) -> frozenset[str]:
     """The table names, in lower case, that columns of the expression are written with."""
     try:
-        tree = sqlglot.parse_one(expression, dialect=DIALECT)
+        tree = sqlglot.parse_one(expression, dialect=DIALECT.name)
     except SqlglotError:
         return frozenset()
     return frozenset(column.table.casefold() for column in tree.find_all(exp.Column))
@@ -112,7 +114,9 @@ def readers(run: Run, table: Place) -> list[Place]:
     there = places(run)
     views = [(Place(table.database, schema, name, is_view=True), sql) for schema, name, sql in found]
     return [
-        view for view, sql in views if any(_meant(view, parts, there) == table for parts in tables_read(sql, DIALECT))
+        view
+        for view, sql in views
+        if any(_meant(view, parts, there) == table for parts in tables_read(sql, DIALECT.name))
     ]
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
+import postgres_server
 import pytest
 from sqlalchemy import URL, NullPool, create_engine, text
 
@@ -18,31 +13,10 @@ from airflow_backfill_provider.ledger.store import Ledger
 
 
 @pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[URL]:
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs or find_spec("psycopg") is None:
-        pytest.skip("needs PostgreSQL's programs in /usr/lib/postgresql and psycopg")
-    as_postgres = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-    user = "postgres" if as_postgres else os.environ.get("USER", "postgres")
-    folder = Path(tempfile.mkdtemp(prefix="ledger-pg-"))
-    if as_postgres:
-        shutil.chown(folder, "postgres")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    data = folder / "data"
-    pg_ctl = [*as_postgres, str(programs[-1].with_name("pg_ctl")), "-w", "-D", str(data)]
-    options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories={folder} -c fsync=off"
-    quiet = {"check": True, "stdout": subprocess.DEVNULL, "cwd": folder}
-    try:
-        subprocess.run([*as_postgres, str(programs[-1]), "-D", str(data), "-U", user, "-A", "trust"], **quiet)
-        subprocess.run([*pg_ctl, "-l", str(folder / "log"), "-o", options, "start"], **quiet)
-        try:
-            yield URL.create("postgresql+psycopg", user, "hunter2", "127.0.0.1", port, "postgres")
-        finally:
-            subprocess.run([*pg_ctl, "-m", "immediate", "stop"], **quiet)
-    finally:
-        shutil.rmtree(folder)
+def postgresql_server() -> URL:
+    if not postgres_server.is_installed():
+        pytest.skip(postgres_server.NEEDS)
+    return postgres_server.start()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -25,7 +25,7 @@ from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch, validate_range
-from airflow_backfill_provider.warehouses.duckdb import adapter
+from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 
 OTHER = RIGHT.replace("NULL", "-1")
 
@@ -477,7 +477,7 @@ def test_giving_up_while_tasks_run_publishes_nothing_later(world: World) -> None
 def test_a_rollback_works_after_duckdb_was_upgraded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = world.published()
     world.run()
-    monkeypatch.setattr(adapter, "METHOD", "duckdb-9.9.9")
+    monkeypatch.setattr(DuckDBWarehouse, "method", "duckdb-9.9.9")
     try:
         world.rollback()
     except PublishRefused:
@@ -492,14 +492,14 @@ def test_a_commit_recorded_after_duckdb_was_upgraded_is_not_called_foreign(
     meddle(world, "warehouse", "replace_partitions", die, after=True)
     with pytest.raises(Killed):
         world.publish()
-    monkeypatch.setattr(adapter, "METHOD", "duckdb-9.9.9")
+    monkeypatch.setattr(DuckDBWarehouse, "method", "duckdb-9.9.9")
     world.publish()
     assert conclude(world.work()).backfill.state is BackfillState.COMPLETED
 
 
 def test_work_staged_before_duckdb_was_upgraded_can_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.prepare()
-    monkeypatch.setattr(adapter, "METHOD", "duckdb-9.9.9")
+    monkeypatch.setattr(DuckDBWarehouse, "method", "duckdb-9.9.9")
     with pytest.raises(PublishRefused):
         world.publish()
     again = world.scope(backfill_id=world.id, rebase=True)

@@ -17,22 +17,31 @@ from stage_writing import write_one
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import Action, Receipt, Staged
-from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
-from airflow_backfill_provider.warehouses.duckdb.publish import Replacement
+from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse, publish
+from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.replacement import Replacement
+from airflow_backfill_provider.warehouses.relational.tables import Place
 
 KEY = ["", "PRIMARY KEY"]
 
 PUBLISH = """
-import duckdb
-from airflow_backfill_provider.warehouses.duckdb.publish import Replacement
-from airflow_backfill_provider.warehouses.duckdb.session import Session
+from test_duckdb_publish import OWNERS
 shop = Shop.open(folder)
-def kill_after(owner, name):
+def kill_after(name):
+    owner = OWNERS[name]
     step = getattr(owner, name)
     setattr(owner, name, lambda *given: (step(*given), die()))
 publication = shop.publication(shop.stage(*RANGE))
 """
-STEPS = ("guard", "refuse_other_columns", "refuse_moved", "delete", "insert", "refuse_changed", "write_receipt")
+OWNERS: dict[str, Any] = {
+    "guard": publish,
+    **dict.fromkeys(("refuse_other_columns", "refuse_moved", "delete", "insert", "refuse_changed"), Replacement),
+    "write": Receipts,
+    "commit": Session,
+}
+STEPS = tuple(OWNERS)[:-1]
+"""The steps before the commit, in their order."""
 
 
 @pytest.fixture
@@ -50,7 +59,7 @@ def test_killed_before_the_commit_it_leaves_the_old_rows_and_a_second_publish_co
 
     killed = run_process(
         tmp_path,
-        f"{PUBLISH}kill_after(Replacement, {step!r})\nshop.warehouse.replace_partitions(shop.target, publication)",
+        f"{PUBLISH}kill_after({step!r})\nshop.warehouse.replace_partitions(shop.target, publication)",
     )
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -68,7 +77,7 @@ def test_killed_after_the_commit_it_leaves_the_new_rows_with_their_receipt(tmp_p
     old, outside, baseline = shop.amounts(), shop.outside(), shop.fingerprint(*RANGE)
 
     killed = run_process(
-        tmp_path, f"{PUBLISH}kill_after(Session, 'commit')\nshop.warehouse.replace_partitions(shop.target, publication)"
+        tmp_path, f"{PUBLISH}kill_after('commit')\nshop.warehouse.replace_partitions(shop.target, publication)"
     )
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -139,14 +148,14 @@ UPDATE = "UPDATE analytics.orders SET amount = 0 WHERE id = 25"
 
 def racing(step: str, race: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``race`` happen right after the step."""
-    original = getattr(Replacement, step)
+    original = getattr(OWNERS[step], step)
 
-    def then_race(self: Replacement, *given: Any) -> Any:
-        result = original(self, *given)
+    def then_race(*given: Any) -> Any:
+        result = original(*given)
         race()
         return result
 
-    monkeypatch.setattr(Replacement, step, then_race)
+    monkeypatch.setattr(OWNERS[step], step, then_race)
 
 
 @pytest.mark.parametrize("key", KEY)
@@ -184,7 +193,7 @@ def test_a_writer_between_guard_and_commit_and_the_publish_never_both_succeed(
 
 
 @pytest.mark.parametrize("write", [APPEND, DELETE, UPDATE])
-@pytest.mark.parametrize("step", [*STEPS, "run"])
+@pytest.mark.parametrize("step", OWNERS)
 def test_a_transaction_opened_before_the_guard_does_not_slip_in(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, write: str
 ) -> None:
@@ -328,13 +337,13 @@ def test_the_comment_of_the_table_stays(shop: Shop) -> None:
 def test_a_comment_that_changes_just_before_the_guard_is_not_lost(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     publication = shop.publication(shop.stage(*RANGE))
     with duckdb.connect(str(shop.path)) as other:
-        guard = Replacement.guard
+        guard = publish.guard
 
-        def late(self: Replacement, text: str | None) -> None:
+        def late(session: Session, place: Place, text: str | None) -> None:
             other.execute("COMMENT ON TABLE analytics.orders IS 'newer'")
-            guard(self, text)
+            guard(session, place, text)
 
-        monkeypatch.setattr(Replacement, "guard", late)
+        monkeypatch.setattr(publish, "guard", late)
         with pytest.raises(LockTimeout, match="newer"):
             shop.warehouse.replace_partitions(shop.target, publication)
 

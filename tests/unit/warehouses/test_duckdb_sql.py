@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP, Clock, ColumnKind
-from airflow_backfill_provider.warehouses.duckdb.sql import Buckets, Piece, fingerprints
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece, fingerprints
 from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
 from airflow_backfill_provider.windows import Grain, Partition, Window, partition_at
 
@@ -95,7 +96,7 @@ def test_rows_on_every_edge_belong_to_exactly_one_day(
         f"INSERT INTO t VALUES ('{first.key}', 1), ('{first.key}{tick}', 2), ('{second.key}', 3), ('{second.key}{tick}', 4), "
         f"(NULL, 5), ('{second.window.end:%Y-%m-%d}', 6)"
     )
-    piece = Piece("t", "at", clock, (first, second), has_nanoseconds=column_type == "TIMESTAMP_NS")
+    piece = Piece(DIALECT, "t", "at", column_type, clock, (first, second))
     buckets = Buckets(piece.partitions, [piece])
 
     found = connection.execute(buckets.select(piece, ["r.v"])).fetchall()
@@ -128,10 +129,10 @@ def test_windows_of_any_shape_hold_the_rows_that_lie_in_them(
     values = ", ".join("(NULL, 1)" if row is None else f"({instant(row, UTC_TIMESTAMP)}, 1)" for row in rows)
     if values:
         connection.execute(f"INSERT INTO t VALUES {values}")
-    piece = Piece("t", "m", UTC_TIMESTAMP, partitions)
+    piece = Piece(DIALECT, "t", "m", "TIMESTAMP", UTC_TIMESTAMP, partitions)
     buckets = Buckets(partitions, [piece])
 
-    found = connection.execute(fingerprints(buckets, [piece], ["m", "v"])).fetchall()
+    found = connection.execute(fingerprints(DIALECT, buckets, [piece], ["m", "v"])).fetchall()
 
     counts = {
         partition.key: sum(row is not None and partition.window.start <= row < partition.window.end for row in rows)

@@ -18,20 +18,32 @@ from stage_writing import write_one
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, SpecError, TargetMoved
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Staged
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse, swap
-from airflow_backfill_provider.warehouses.duckdb.swap import Swap
-
-SWAP = """
-from airflow_backfill_provider.warehouses.duckdb import swap
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.duckdb.swap import Swap
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+
+SWAP = """
+from test_duckdb_swap import OWNERS
 shop = Shop.open(folder)
-def kill_after(owner, name):
+def kill_after(name):
+    owner = OWNERS[name]
     step = getattr(owner, name)
     setattr(owner, name, lambda *given: (step(*given), die()))
 publication = shop.publication(shop.stage(*RANGE))
 """
-STEPS = ("guard", "refuse_other_columns", "refuse_moved", "insert", "build", "refuse_changed", "write_receipt")
-PARTS = ("create_like", "dress_like", "point")
+OWNERS: dict[str, Any] = {
+    "guard": swap,
+    **dict.fromkeys(("refuse_other_columns", "refuse_moved"), Swap),
+    "create_like": swap,
+    "insert": Swap,
+    **dict.fromkeys(("dress_like", "point"), swap),
+    **dict.fromkeys(("build", "refuse_changed"), Swap),
+    "write": Receipts,
+    "write_move": swap,
+    "commit": Session,
+}
+STEPS = tuple(OWNERS)[:-1]
+"""The steps before the commit, in their order."""
 APPEND = "INSERT INTO analytics.orders__v1 VALUES (999, DATE '2024-01-08', 5, 'late')"
 DELETE = "DELETE FROM analytics.orders__v1 WHERE id = 75"
 UPDATE = "UPDATE analytics.orders__v1 SET amount = 0 WHERE id = 75"
@@ -71,17 +83,14 @@ def raised(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(date, count, amount + count) for date, count, amount in rows]
 
 
-@pytest.mark.parametrize("step", [*STEPS, *PARTS])
+@pytest.mark.parametrize("step", STEPS)
 def test_killed_before_the_commit_it_leaves_the_old_view_and_nothing_else_and_a_second_swap_converges(
     tmp_path: Path, step: str
 ) -> None:
     shop = create(tmp_path, key="PRIMARY KEY")
     old, outside, tables = shop.amounts(), shop.outside(), shop.rows("SELECT table_name FROM duckdb_tables()")
-    owner = "Swap" if step in STEPS else "swap"
 
-    killed = run_process(
-        tmp_path, f"{SWAP}kill_after({owner}, {step!r})\nshop.warehouse.swap_view(shop.target, publication)"
-    )
+    killed = run_process(tmp_path, f"{SWAP}kill_after({step!r})\nshop.warehouse.swap_view(shop.target, publication)")
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert shop.amounts() == old
@@ -96,9 +105,7 @@ def test_killed_after_the_commit_it_leaves_the_new_view_with_its_receipt(tmp_pat
     shop = create(tmp_path)
     old, outside = shop.amounts(), shop.outside()
 
-    killed = run_process(
-        tmp_path, f"{SWAP}kill_after(Session, 'commit')\nshop.warehouse.swap_view(shop.target, publication)"
-    )
+    killed = run_process(tmp_path, f"{SWAP}kill_after('commit')\nshop.warehouse.swap_view(shop.target, publication)")
 
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert shop.amounts() == raised(old)
@@ -139,8 +146,9 @@ def test_readers_see_only_the_old_or_only_the_new_rows(tmp_path: Path) -> None:
     assert (answers[0], middle, answers[-1]) == (old, raised(old), old)
 
 
-def racing(owner: Any, step: str, race: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def racing(step: str, race: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let ``race`` happen right after the step."""
+    owner = OWNERS.get(step, Swap)
     original = getattr(owner, step)
 
     def then_race(*given: Any) -> Any:
@@ -163,7 +171,7 @@ def tried(connection: duckdb.DuckDBPyConnection, statement: str, wrote: list[boo
 
 
 @pytest.mark.parametrize("write", [APPEND, DELETE, UPDATE, POINT])
-@pytest.mark.parametrize("step", [*STEPS, *PARTS])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_write_outside_the_range_between_guard_and_commit_and_the_swap_never_both_succeed(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, write: str
 ) -> None:
@@ -171,7 +179,7 @@ def test_a_write_outside_the_range_between_guard_and_commit_and_the_swap_never_b
     old = shop.rows(EVERYTHING)
     wrote: list[bool] = []
     with duckdb.connect(str(shop.path)) as writer:
-        racing(Swap if step in STEPS else swap, step, tried(writer, write, wrote), monkeypatch)
+        racing(step, tried(writer, write, wrote), monkeypatch)
         try:
             shop.warehouse.swap_view(shop.target, publication)
             published = True
@@ -185,7 +193,7 @@ def test_a_write_outside_the_range_between_guard_and_commit_and_the_swap_never_b
 
 
 @pytest.mark.parametrize("write", [APPEND, DELETE, UPDATE])
-@pytest.mark.parametrize("step", [*STEPS, "run"])
+@pytest.mark.parametrize("step", OWNERS)
 def test_a_transaction_opened_before_the_guard_loses_no_row(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, write: str
 ) -> None:
@@ -195,7 +203,7 @@ def test_a_transaction_opened_before_the_guard_loses_no_row(
         writer.execute("BEGIN")
         writer.execute(write)
         commit = tried(writer, "COMMIT", wrote)
-        racing(Swap, step, commit, monkeypatch)
+        racing(step, commit, monkeypatch)
         try:
             shop.warehouse.swap_view(shop.target, publication)
             published = True
@@ -212,13 +220,13 @@ def test_a_view_that_was_pointed_elsewhere_just_before_the_guard_is_not_pointed_
 ) -> None:
     publication = shop.publication(shop.stage(*RANGE))
     with duckdb.connect(str(shop.path)) as other:
-        start = Swap.__init__
+        comment = swap.comment
 
-        def pointed(self: Swap, *given: Any) -> None:
-            start(self, *given)
+        def pointed(*given: Any) -> str | None:
             other.execute(POINT)
+            return comment(*given)
 
-        monkeypatch.setattr(Swap, "__init__", pointed)
+        monkeypatch.setattr(swap, "comment", pointed)
         with pytest.raises(LockTimeout, match=r"pointed to analytics\.elsewhere just now"):
             shop.warehouse.swap_view(shop.target, publication)
 
@@ -226,7 +234,7 @@ def test_a_view_that_was_pointed_elsewhere_just_before_the_guard_is_not_pointed_
 
 
 @pytest.mark.parametrize("write", [APPEND, DELETE, UPDATE])
-@pytest.mark.parametrize("step", ["guard", "_version_before", "_differs_in_the_range_alone", "write_receipt"])
+@pytest.mark.parametrize("step", ["guard", "_version_before", "_differs_in_the_range_alone", "write"])
 def test_a_write_to_the_old_version_while_the_view_is_pointed_back_to_it_is_never_shown(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, step: str, write: str
 ) -> None:
@@ -235,7 +243,7 @@ def test_a_write_to_the_old_version_while_the_view_is_pointed_back_to_it_is_neve
     publication = undoing(shop, backup, marks)
     wrote: list[bool] = []
     with duckdb.connect(str(shop.path)) as writer:
-        racing(Swap, step, tried(writer, write, wrote), monkeypatch)
+        racing(step, tried(writer, write, wrote), monkeypatch)
         try:
             shop.warehouse.swap_view(shop.target, publication)
         except LockTimeout:
@@ -264,7 +272,7 @@ def test_a_new_version_that_does_not_hold_the_other_rows_as_they_are_is_not_show
     insert = Swap.insert
 
     def spoiled(self: Swap) -> int:
-        self._session.run(beside.format(new=self._table.sql))
+        self._session.run(beside.format(new=self._table.place.sql))
         return insert(self)
 
     monkeypatch.setattr(Swap, "insert", spoiled)

@@ -11,46 +11,49 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.warehouses.base import Target
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
-from airflow_backfill_provider.warehouses.duckdb.flags import Flags
-from airflow_backfill_provider.warehouses.sql import instant, literal, quote, text_literal, within
+from airflow_backfill_provider.warehouses.relational.dialect import Dialect
+from airflow_backfill_provider.warehouses.relational.flags import Flags
+from airflow_backfill_provider.warehouses.sql import instant, quote, within
 from airflow_backfill_provider.windows import Partition, merge
 
-EMPTY_DIGEST = "0"
-"""The digest of no rows."""
-NANOSECONDS = "TIMESTAMP_NS"
 _ONE_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some partitions of some table: ``table`` is its SQL name."""
+    """Some partitions of some table: ``table`` is its SQL name, or a query in brackets."""
 
+    dialect: Dialect
     table: str
     partition_by: str
+    type: str
+    """Of the partition column."""
     clock: Clock
     partitions: tuple[Partition, ...]
-    has_nanoseconds: bool = False
 
     @classmethod
-    def of(cls, target: Target, table: str, partitions: Sequence[Partition]) -> Piece:
+    def of(cls, dialect: Dialect, target: Target, table: str, partitions: Sequence[Partition]) -> Piece:
         """Partitions of a table that has the target's columns."""
         types = {column.name: column.type for column in target.columns}
-        nanoseconds = types[target.partition_by] == NANOSECONDS
-        return cls(table, target.partition_by, target.clock, tuple(partitions), nanoseconds)
+        return cls(dialect, table, target.partition_by, types[target.partition_by], target.clock, tuple(partitions))
+
+    @property
+    def column(self) -> str:
+        """The partition column of ``r``, as SQL."""
+        return f"r.{quote(self.partition_by)}"
 
     @property
     def predicate(self) -> str:
         """Holds for exactly the rows of the partitions."""
-        return within(f"r.{quote(self.partition_by)}", merge(self.partitions), self.clock)
+        return within(self.dialect.ordered(self.column, self.clock), merge(self.partitions), self.clock)
 
 
 class Buckets:
     """Gives each row the value or number of its partition.
 
     Where each partition is one value of the column (a day on DATE or ``yyyymmdd``, a month on ``yyyymm``, a value of a
-    list), that is the column itself, which groups fastest. UTC days of a timestamp are its date. Other windows are looked
-    up by an ASOF join on their bounds. So are nanoseconds, which DuckDB rounds into the next day when it makes a date of
-    them.
+    list), that is the column itself, which groups fastest. UTC days of a timestamp are its date, where the engine's cast
+    to a date gives the day. Other windows are numbered by their bounds.
     """
 
     def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
@@ -63,7 +66,7 @@ class Buckets:
         elif (
             clocks <= {UTC_DATE, UTC_TIMESTAMP}
             and all(map(_is_utc_day, partitions))
-            and not any(piece.has_nanoseconds for piece in pieces)
+            and all(piece.dialect.casts_to_day(piece.type) for piece in pieces)
         ):
             self._keys = {partition.window.start.date(): partition.key for partition in self._partitions}
         else:
@@ -84,38 +87,24 @@ class Buckets:
 
     def select(self, piece: Piece, columns: Sequence[str]) -> str:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
-        column = f"r.{quote(piece.partition_by)}"
-        source = f"{piece.table} AS r"
+        table = f"{piece.table} AS r"
         if self._numbered:
-            bounds = ", ".join(
-                f"({number}, {instant(partition.window.start, piece.clock)})"
-                for number, partition in enumerate(self._partitions)
-            )
-            source += f" ASOF JOIN (VALUES {bounds}) AS bounds(number, low) ON {column} >= bounds.low"
-            bucket = "bounds.number"
+            bounds = [instant(partition.window.start, piece.clock) for partition in self._partitions]
+            bucket, table = piece.dialect.numbered(table, piece.dialect.ordered(piece.column, piece.clock), bounds)
         else:
             # The days of a timestamp in UTC are the one case in which a bucket is not the value itself.
-            bucket = f"CAST({column} AS DATE)" if piece.clock == UTC_TIMESTAMP else column
-        return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {source} WHERE {piece.predicate}"
+            bucket = f"CAST({piece.column} AS DATE)" if piece.clock == UTC_TIMESTAMP else piece.column
+        return f"SELECT {', '.join([f'{bucket} AS b', *columns])} FROM {table} WHERE {piece.predicate}"
 
     def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
         """The rows of every piece, one after the other."""
         return " UNION ALL ".join(self.select(piece, columns) for piece in pieces)
 
 
-def fingerprints(buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
-    """``b, rows, digest`` of every partition that has a row.
-
-    Where an engine combines the hashes of columns linearly, a sum of them misses values swapped between rows. The
-    hash of that hash is not linear, whatever the version.
-    """
-    rows = buckets.select_all(pieces, [f"{row_hash(columns)} AS h"])
-    return f"SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) GROUP BY b"
-
-
-def row_hash(columns: Sequence[str], alias: str = "r.") -> str:
-    """64 bits that stand for a row's values."""
-    return f"hash(hash({', '.join(alias + quote(column) for column in columns)}))"
+def fingerprints(dialect: Dialect, buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
+    """``b, rows, digest`` of every partition that has a row."""
+    rows = buckets.select_all(pieces, [f"{dialect.row_hash(columns)} AS h"])
+    return f"SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b"
 
 
 def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
@@ -125,7 +114,7 @@ def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric
     picks = [f"r.{quote(name)} AS {alias}" for name, alias in aliases.items()]
     rows = buckets.select_all(_flagged(pieces, flags), picks)
     values = [measure(metric, aliases, flags) for metric in metrics]
-    return f"SELECT {', '.join(['b', *values])} FROM ({rows}) GROUP BY b"
+    return f"SELECT {', '.join(['b', *values])} FROM ({rows}) AS p GROUP BY b"
 
 
 def measures_together(pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
@@ -168,12 +157,12 @@ def measure(metric: Metric, names: dict[str, str], flags: Flags) -> str:
         case MetricKind.DUPLICATES:
             return f"{rows} - {_where(f'count(DISTINCT {_row(columns)})', where)}"
         case MetricKind.OUTSIDE_VALUES:
-            values = ", ".join(_comparable(value, flags.types.get(metric.columns[0])) for value in metric.values)
+            values = ", ".join(flags.comparable(value, metric.columns[0]) for value in metric.values)
             return _where("count(*)", [*where, f"{columns[0]} NOT IN ({values})"])
         case MetricKind.OUTSIDE_RANGE:
             low, high = ("<", ">") if metric.inclusive else ("<=", ">=")
             outside = [
-                f"{columns[0]} {sign} {_comparable(bound, flags.types.get(metric.columns[0]))}"
+                f"{columns[0]} {sign} {flags.comparable(bound, metric.columns[0])}"
                 for sign, bound in ((low, metric.min_value), (high, metric.max_value))
                 if bound is not None
             ]
@@ -194,20 +183,18 @@ def _where(aggregate: str, conditions: Sequence[str]) -> str:
     return f"{aggregate} FILTER (WHERE {' AND '.join(conditions)})" if conditions else aggregate
 
 
-def _comparable(value: Any, column_type: str | None) -> str:
-    """The literal, as text when the column is text: DuckDB would read the column's text as numbers instead."""
-    if column_type == "VARCHAR" and not isinstance(value, str):
-        return text_literal(str(value).lower() if isinstance(value, bool) else str(value))
-    return literal(value)
-
-
 def row_counts(buckets: Buckets, pieces: Sequence[Piece]) -> str:
     """``b, rows`` of every partition that has a row."""
-    return f"SELECT b, count(*) FROM ({buckets.select_all(pieces, [])}) GROUP BY b"
+    return f"SELECT b, count(*) FROM ({buckets.select_all(pieces, [])}) AS p GROUP BY b"
 
 
 def differences(
-    buckets: Buckets, target: Target, compared: Sequence[str], old: Sequence[Piece], new: Sequence[Piece]
+    dialect: Dialect,
+    buckets: Buckets,
+    target: Target,
+    compared: Sequence[str],
+    old: Sequence[Piece],
+    new: Sequence[Piece],
 ) -> str:
     """``b, pairs, with old, with new, identical, old digest, new digest`` of every partition that has a row.
 
@@ -216,12 +203,12 @@ def differences(
     """
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
-    sides = [buckets.select_all(pieces, [*picks, f"{row_hash(compared)} AS h"]) for pieces in (old, new)]
+    sides = [buckets.select_all(pieces, [*picks, f"{dialect.row_hash(compared)} AS h"]) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     return (
         "SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
         "CAST(sum(o.h) AS VARCHAR), CAST(sum(n.h) AS VARCHAR) "
-        f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY ALL"
+        f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY 1"
     )
 
 
@@ -245,7 +232,7 @@ def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) ->
     absent = " OR ".join(f"{name} IS NULL" for name in names)
     return (
         f"SELECT b, count(*) FILTER (WHERE {absent}), count(*) FILTER (WHERE NOT ({absent})) "
-        f"- count(DISTINCT row({', '.join(names)})) FILTER (WHERE NOT ({absent})) FROM ({rows}) GROUP BY b"
+        f"- count(DISTINCT row({', '.join(names)})) FILTER (WHERE NOT ({absent})) FROM ({rows}) AS p GROUP BY b"
     )
 
 
@@ -258,21 +245,18 @@ def staged_keys(pieces: Sequence[Piece], key: Sequence[str]) -> str:
     )
 
 
-def keys_outside(pieces: Sequence[Piece], published: Piece, key: Sequence[str]) -> str:
+def keys_outside(dialect: Dialect, pieces: Sequence[Piece], published: Piece, key: Sequence[str]) -> str:
     """Each distinct staged key that the published table also has outside the range."""
     names = ", ".join(quote(name) for name in key)
     beyond = f"({published.predicate}) IS NOT TRUE"  # a NULL partition value is outside every range
-    match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
-    return (
-        f"SELECT DISTINCT {', '.join(f'r.{quote(name)}' for name in key)} FROM {published.table} AS r "
-        f"SEMI JOIN (SELECT {names} FROM ({staged_keys(pieces, key)})) AS s ON {match} WHERE {beyond}"
-    )
+    both = dialect.semi_join(f"{published.table} AS r", f"SELECT {names} FROM ({staged_keys(pieces, key)}) AS k", key)
+    return f"SELECT DISTINCT {', '.join(f'r.{quote(name)}' for name in key)} FROM {both} WHERE {beyond}"
 
 
 def keys_repeated(pieces: Sequence[Piece], key: Sequence[str]) -> str:
     """Each distinct key that is staged more than once."""
     names = ", ".join(quote(name) for name in key)
-    return f"SELECT {names} FROM ({staged_keys(pieces, key)}) GROUP BY {names} HAVING count(*) > 1"
+    return f"SELECT {names} FROM ({staged_keys(pieces, key)}) AS k GROUP BY {names} HAVING count(*) > 1"
 
 
 def _is_utc_day(partition: Partition) -> bool:

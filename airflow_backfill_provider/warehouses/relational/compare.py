@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from airflow_backfill_provider.warehouses.base import Fingerprint, RowDiff, Target
-from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.duckdb.sql import (
-    EMPTY_DIGEST,
+from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
+from airflow_backfill_provider.warehouses.relational.session import Run
+from airflow_backfill_provider.warehouses.relational.statements import (
     Buckets,
     Piece,
     differences,
@@ -19,7 +19,8 @@ from airflow_backfill_provider.windows import Partition
 
 
 def compare_pieces(
-    session: Session,
+    dialect: Dialect,
+    run: Run,
     target: Target,
     compared: Sequence[str],
     old: Sequence[Piece],
@@ -34,9 +35,7 @@ def compare_pieces(
     a row is alone, or where the counts do not add up, are counted for their key faults as well.
     """
     buckets = Buckets(partitions, [*old, *new])
-    counts = [
-        {buckets.key(bucket): rows for bucket, rows in session.run(row_counts(buckets, side))} for side in (old, new)
-    ]
+    counts = [{buckets.key(bucket): rows for bucket, rows in run(row_counts(buckets, side))} for side in (old, new)]
     whole = tuple(compared) == target.column_names  # else the digests are not those of whole rows
 
     def mark(rows: int, digest: str | None) -> Fingerprint | None:
@@ -47,8 +46,8 @@ def compare_pieces(
         for partition in partitions
     }
     doubtful = set()
-    for bucket, pairs, with_old, with_new, identical, old_digest, new_digest in session.run(
-        differences(buckets, target, compared, old, new)
+    for bucket, pairs, with_old, with_new, identical, old_digest, new_digest in run(
+        differences(dialect, buckets, target, compared, old, new)
     ):
         key = buckets.key(bucket)
         before, after = (side.get(key, 0) for side in counts)
@@ -66,7 +65,7 @@ def compare_pieces(
         if (before, after) != (pairs, pairs):
             doubtful.add(key)
     if doubtful:
-        faults = [_faults(session, target, side, partitions, doubtful) for side in (old, new)]
+        faults = [_faults(run, target, side, partitions, doubtful) for side in (old, new)]
         for key in doubtful:
             (old_absent, old_repeated), (new_absent, new_repeated) = (side.get(key, (0, 0)) for side in faults)
             if old_absent or old_repeated or new_absent or new_repeated:
@@ -82,7 +81,7 @@ def compare_pieces(
 
 
 def _faults(
-    session: Session, target: Target, pieces: Sequence[Piece], partitions: Sequence[Partition], keys: set[str]
+    run: Run, target: Target, pieces: Sequence[Piece], partitions: Sequence[Partition], keys: set[str]
 ) -> dict[str, tuple[int, int]]:
     """Rows that lack a key and rows too many for theirs, of each of these partitions that has a row."""
     chosen = [replace(piece, partitions=own) for piece in pieces if (own := _chosen(piece.partitions, keys))]
@@ -91,7 +90,7 @@ def _faults(
     buckets = Buckets(_chosen(partitions, keys), chosen)
     return {
         buckets.key(bucket): (absent, repeated)
-        for bucket, absent, repeated in session.run(key_faults(buckets, chosen, target.key))
+        for bucket, absent, repeated in run(key_faults(buckets, chosen, target.key))
     }
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from airflow_backfill_provider.spec.metric import Metric, MetricKind
+from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.predicate import row_expression
-from airflow_backfill_provider.warehouses.sql import quote
-
-DIALECT = "duckdb"
+from airflow_backfill_provider.warehouses.relational.dialect import Dialect
+from airflow_backfill_provider.warehouses.sql import literal, quote, text_literal
 
 
 class Flags:
@@ -20,9 +19,12 @@ class Flags:
     :param locate: the SQL name of another table that a metric reads.
     """
 
-    def __init__(self, metrics: Sequence[Metric], types: Mapping[str, str], locate: Callable[[str], str]) -> None:
-        self.types = types
-        self._tests: dict[Metric, list[str]] = {metric: _tests(metric, locate) for metric in metrics}
+    def __init__(
+        self, dialect: Dialect, metrics: Sequence[Metric], types: Mapping[str, str], locate: Callable[[str], str]
+    ) -> None:
+        self._dialect = dialect
+        self._types = types
+        self._tests: dict[Metric, list[str]] = {metric: _tests(dialect.name, metric, locate) for metric in metrics}
         distinct = dict.fromkeys(test for tests in self._tests.values() for test in tests)
         self._aliases = {test: f"safe_backfill_{number}" for number, test in enumerate(distinct)}
 
@@ -35,13 +37,19 @@ class Flags:
         if not self._aliases:
             return name
         tests = ", ".join(f"({test}) AS {alias}" for test, alias in self._aliases.items())
-        return f"(SELECT *, {tests} FROM {name})"
+        return f"(SELECT *, {tests} FROM {name} AS own)"
+
+    def comparable(self, value: Scalar, column: str) -> str:
+        """The literal as the column compares with it: as text with text, which could not be compared with a number."""
+        if self._dialect.is_text(self._types.get(column)) and not isinstance(value, str):
+            return text_literal(str(value).lower() if isinstance(value, bool) else str(value))
+        return literal(value)
 
 
-def _tests(metric: Metric, locate: Callable[[str], str]) -> list[str]:
-    tests = [row_expression(metric.where, DIALECT)] if metric.where else []
+def _tests(dialect: str, metric: Metric, locate: Callable[[str], str]) -> list[str]:
+    tests = [row_expression(metric.where, dialect)] if metric.where else []
     if metric.kind is MetricKind.UNTRUE:
-        tests.append(f"({row_expression(metric.expression, DIALECT)}) IS NOT TRUE")
+        tests.append(f"({row_expression(metric.expression, dialect)}) IS NOT TRUE")
     if metric.kind is MetricKind.ORPHANS:
         column, field = quote(metric.columns[0]), quote(metric.to_field)
         # Without its alias, a field that the other table lacks would be looked for in this one.

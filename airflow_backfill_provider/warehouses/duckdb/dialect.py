@@ -1,0 +1,52 @@
+"""DuckDB's spelling of the statements that engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
+from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS, NANOSECONDS
+from airflow_backfill_provider.warehouses.sql import quote, text_literal
+
+
+class DuckDBDialect:
+    """See :class:`airflow_backfill_provider.warehouses.relational.dialect.Dialect`."""
+
+    name = "duckdb"
+    overriding = ""
+    partition_types = ", ".join(COLUMN_KINDS)
+
+    def column_kind(self, column_type: str) -> ColumnKind | None:
+        return COLUMN_KINDS.get(column_type)
+
+    def is_text(self, column_type: str | None) -> bool:
+        # DuckDB would read the column's text as numbers.
+        return column_type == "VARCHAR"
+
+    def casts_to_day(self, column_type: str) -> bool:
+        # Nanoseconds are rounded into the next day.
+        return column_type != NANOSECONDS
+
+    def ordered(self, column: str, clock: Clock) -> str:
+        return column
+
+    def row_hash(self, columns: Sequence[str], alias: str = "r.") -> str:
+        return f"hash(hash({', '.join(alias + quote(column) for column in columns)}))"
+
+    def numbered(self, table: str, column: str, bounds: Sequence[str]) -> tuple[str, str]:
+        values = ", ".join(f"({number}, {bound})" for number, bound in enumerate(bounds))
+        joined = f"{table} ASOF JOIN (VALUES {values}) AS bounds(number, low) ON {column} >= bounds.low"
+        return "bounds.number", joined
+
+    def semi_join(self, left: str, right: str, names: Sequence[str]) -> str:
+        match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in names)
+        return f"{left} SEMI JOIN ({right}) AS s ON {match}"
+
+    def count_tables(self, database: str, schema: str, name: str) -> str:
+        return (
+            f"SELECT count(*) FROM duckdb_tables() WHERE database_name = {text_literal(database)} "
+            f"AND schema_name = {text_literal(schema)} AND table_name = {text_literal(name)}"
+        )
+
+
+DIALECT = DuckDBDialect()

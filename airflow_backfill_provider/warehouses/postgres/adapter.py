@@ -1,0 +1,248 @@
+"""PostgreSQL 15 or later: stages and backups are tables of a schema of their own, in the database of the target."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+
+import psycopg
+from psycopg import errors
+
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, TransformRefused, WarehouseError
+from airflow_backfill_provider.warehouses.base import (
+    Backup,
+    Capabilities,
+    Column,
+    Fingerprint,
+    Publication,
+    Published,
+    Receipt,
+    Rows,
+    StorageItem,
+    Target,
+)
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
+from airflow_backfill_provider.warehouses.postgres import catalog
+from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
+from airflow_backfill_provider.warehouses.postgres.errors import translated
+from airflow_backfill_provider.warehouses.postgres.locks import holders, lock_alone
+from airflow_backfill_provider.warehouses.postgres.rights import preflight
+from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
+from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
+from airflow_backfill_provider.warehouses.postgres.storage import Storage
+from airflow_backfill_provider.warehouses.postgres.types import lossless
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
+from airflow_backfill_provider.warehouses.relational.stage import NUMBER, stored_columns
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table
+from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
+from airflow_backfill_provider.warehouses.sql import quote, quote_all
+from airflow_backfill_provider.windows import Partition
+
+_OLDEST = 15
+_ROWS_PER_SECOND = 100_000
+LOCK_ATTEMPTS = 3
+"""How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
+
+
+class PostgresWarehouse(RelationalWarehouse[Session]):
+    """A warehouse in one PostgreSQL database; see :class:`airflow_backfill_provider.warehouses.base.Warehouse`.
+
+    Rows are compared by 64-bit hashes: two different rows look equal once in 2^64 pairs. A stage holds no constraint of
+    the target, so that checks can report what breaks one.
+
+    ``connect`` opens a connection. ``lock_timeout`` bounds the whole wait for the table's lock, which is tried for
+    :data:`LOCK_ATTEMPTS` times; no SELECT of anybody ever waits for us. ``staging_schema`` is made when it is missing.
+    ``sharers`` is of no meaning here: the server computes.
+    """
+
+    dialect = DIALECT
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        staging_schema: str = "safe_backfill_staging",
+        lock_timeout: timedelta = timedelta(minutes=2),
+        statement_timeout: timedelta | None = None,
+        sharers: int = 1,
+    ) -> None:
+        self._sessions = Sessions(connect, statement_timeout)
+        self._storage = Storage(staging_schema)
+        self._lock_timeout = lock_timeout
+
+    @cached_property
+    def _version(self) -> int:
+        """The server's major version.
+
+        :raises WarehouseError: it is too old.
+        """
+        with translated("Connecting"), self._sessions.session() as session:
+            version = session.server_version // 10_000
+        if version < _OLDEST:
+            raise WarehouseError(f"The server is PostgreSQL {version}; {_OLDEST} or later is needed, for MERGE.")
+        return version
+
+    @property
+    def method(self) -> str:  # type: ignore[override]
+        return f"postgresql-{self._version}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            engine=f"PostgreSQL {self._version}",
+            mechanisms=frozenset({"replace_partitions", "merge"}),
+            dialect=DIALECT.name,
+            rows_per_second=_ROWS_PER_SECOND,
+            unproven=(
+                "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
+                "Rows are compared by 64-bit hashes; intervals of 24 hours and of one day are equal to PostgreSQL.",
+            ),
+        )
+
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
+        with self._reading(f"Describing {table}", Published()) as session:
+            target = catalog.describe(session, table, partition_by, key, reading)
+            preflight(session, catalog.locate(session, table), self._storage.schema)
+        return target
+
+    def select_columns(self, select: str) -> tuple[Column, ...]:
+        with self._reading("Binding the transform", Published()) as session:
+            if (text := session.one_select(select)) is None:
+                raise TransformRefused("The transform is not one SELECT statement and nothing else.")
+            try:
+                described = session.columns(text)
+            except (errors.LockNotAvailable, errors.QueryCanceled, errors.InsufficientPrivilege):
+                raise
+            except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as exc:
+                raise TransformRefused(f"PostgreSQL cannot bind the transform: {exc}") from exc
+        return tuple(Column(name, spelled) for name, spelled in described)
+
+    def lossless(self, source_type: str, target_type: str) -> bool:
+        return lossless(source_type, target_type)
+
+    @contextmanager
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[PostgresStage]:
+        stage: PostgresStage | None = None
+        location = ""
+        with translated(f"Staging batch {label}"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                columns = [*stored_columns(target.columns), f"{NUMBER} INTEGER"]
+                location = self._storage.create(session, "stage", backfill_id, label, columns)
+                self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
+            stage = PostgresStage(session, self._storage.sql(location), target, location, self.method)
+            try:
+                yield stage
+            finally:
+                if stage.is_empty and not session.is_broken:
+                    self._storage.drop(session, location)
+
+    def back_up(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
+    ) -> tuple[Backup, dict[str, Fingerprint]]:
+        if not partitions:
+            raise WarehouseError("No partition was given, so there is nothing to back up.")
+        with translated("Backing up"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                columns = stored_columns(target.columns)
+                keys = [partition.key for partition in partitions]
+                location = self._storage.create(session, "backup", backfill_id, label, columns, keys)
+                self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
+                (published,) = self._pieces(session, target, Published(), partitions)
+                names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+                session.run(
+                    f"INSERT INTO {self._storage.sql(location)} ({quote_all(target.column_names)}) "
+                    f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
+                )
+        backup = Backup(location)
+        try:
+            return backup, self.fingerprint(target, backup, partitions)
+        except BaseException:
+            self.drop(location)
+            raise
+
+    def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        return self._publish(target, publication, Replacement.replace)
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        return self._publish(target, publication, Replacement.merge)
+
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        raise PublishRefused(f"{target.table}: views cannot be swapped on PostgreSQL yet. Nothing was written.")
+
+    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
+        publication.refuse_incomplete(self.method)
+        with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
+            place = catalog.locate(session, target.table)
+            receipts = Receipts(DIALECT, session.run, place)
+            self._storage.prepare(session)
+            with session.transaction():
+                self._storage.serialize(session)
+                receipts.create()
+            try:
+                for timeout in self._waits():
+                    try:
+                        with session.transaction(lock_timeout=timeout):
+                            lock_alone(session, place)
+                            landing = self._pieces(session, target, publication.rows, publication.partitions)
+                            table = catalog.find_table(session, target.table)
+                            return Replacement(DIALECT, session, table, target, publication, landing).run(
+                                change, receipts
+                            )
+                    except errors.LockNotAvailable:
+                        blockers = holders(session, place)
+            except psycopg.IntegrityError as exc:
+                raise PublishRefused(
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
+                ) from exc
+        raise LockTimeout(
+            f"The lock of {target.table} could not be had within {self._lock_timeout}, in {LOCK_ATTEMPTS} attempts; nothing "
+            f"was written. {blockers} Try again when that is over, or raise publish.lock_timeout."
+        )
+
+    def _waits(self) -> Iterator[timedelta]:
+        """How long each attempt may wait for the lock; all of them and the pauses between take the lock timeout."""
+        pause = self._lock_timeout / 20
+        share = (self._lock_timeout - pause * (LOCK_ATTEMPTS - 1)) / LOCK_ATTEMPTS
+        for attempt in range(LOCK_ATTEMPTS):
+            if attempt:
+                time.sleep(pause.total_seconds() * random.uniform(0.5, 1.0))
+            yield share
+
+    def storage(self) -> tuple[StorageItem, ...]:
+        with self._reading("Listing stages and backups", Published()) as session:
+            return self._storage.items(session)
+
+    def drop(self, location: str) -> None:
+        with translated(f"Dropping {location}"), self._sessions.session() as session:
+            self._storage.drop(session, location)
+
+    def cancel(self) -> None:
+        self._sessions.cancel()
+
+    def close(self) -> None:
+        """Let go of every connection that is not in use."""
+        self._sessions.close()
+
+    @contextmanager
+    def _reading(self, what: str, *sides: Rows) -> Iterator[Session]:
+        with translated(what), self._sessions.session() as session, session.transaction(read_only=True):
+            yield session
+
+    def _locate(self, session: Session, name: str) -> Place:
+        return catalog.locate(session, name)
+
+    def _find_table(self, session: Session, name: str) -> Table:
+        return catalog.find_table(session, name)
+
+    def _stored(self, session: Session, location: str) -> str:
+        return self._storage.existing(session, location)
+
+    def _covered(self, session: Session, location: str, table: str) -> set[str]:
+        return self._storage.covered(session, location)

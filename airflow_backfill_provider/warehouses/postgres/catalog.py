@@ -1,0 +1,196 @@
+"""What PostgreSQL's catalog says of a table, and what about it a backfill could not keep its promises on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import psycopg
+
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
+from airflow_backfill_provider.warehouses.clocks import Reading
+from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
+from airflow_backfill_provider.warehouses.postgres.session import Session
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
+from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
+
+_TABLES = (
+    "FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "
+    "WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm') AND c.relpersistence <> 't' "
+    "AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'"
+)
+_PLACE = "SELECT '', n.nspname, c.relname, c.relkind IN ('v', 'm')"
+_NAMED_AT_MOST = 1000
+
+
+def locate(session: Session, name: str) -> Place:
+    """The table or view of that name: ``schema.name``, or a name alone that the search path finds.
+
+    The spelling counts first; a name that no table has just so may be in any case. With three parts the first is the
+    database. A name with a dot in it is found too.
+
+    :raises SpecError: there is none, or there are several; the message names what exists.
+    """
+    spelled = "n.nspname || '.' || c.relname"
+    matches = [
+        f"{text_literal(name)} IN ({spelled}, current_database() || '.' || {spelled}) "
+        f"OR pg_table_is_visible(c.oid) AND c.relname = {text_literal(name)}",
+        f"lower({text_literal(name)}) IN (lower({spelled}), lower(current_database() || '.' || {spelled})) "
+        f"OR pg_table_is_visible(c.oid) AND lower(c.relname) = lower({text_literal(name)})",
+    ]
+    for match in matches:
+        found = [Place(*row) for row in session.run(f"{_PLACE} {_TABLES} AND ({match})")]
+        if len(found) > 1:
+            raise SpecError(
+                f"{name!r} may be any of {', '.join(map(str, found))}; write it in the spelling of one of them."
+            )
+        if found:
+            return found[0]
+    raise no_table(
+        name, [Place(*row) for row in session.run(f"{_PLACE} {_TABLES} ORDER BY 2, 3 LIMIT {_NAMED_AT_MOST}")]
+    )
+
+
+def find_table(session: Session, name: str) -> Table:
+    """The table or view of that name with its columns; see :func:`locate`."""
+    place = locate(session, name)
+    return Table(place, tuple(_columns(session, place)))
+
+
+def describe(session: Session, name: str, partition_by: str, key: Sequence[str], reading: Reading) -> Target:
+    """The published table as a target, its name and its columns' in the catalog's spelling.
+
+    :raises SpecError: as :meth:`Warehouse.describe`, or a backfill could not keep a promise on this table.
+    """
+    table = find_table(session, name)
+    place = table.place
+    if place.is_view:
+        raise SpecError(
+            f"{name} is a view: it has no rows of its own to replace. Name the table that it reads, or the one that "
+            "a pipeline writes."
+        )
+    if obstacles := list(_obstacles(session, place)):
+        raise SpecError(f"{place} cannot be the target of a backfill: {'; '.join(obstacles)}.")
+    partition_column = table.stored(partition_by)
+    keys = tuple(table.stored(column) for column in key)
+    clock = table.clock(DIALECT, partition_by, reading)
+    columns = tuple(_with_hash(session, table.columns))
+    for column in columns:
+        if column.name in (partition_column.name, *(one.name for one in keys)) and not column.hashable:
+            raise SpecError(f"{place}.{column.name} ({column.type}) cannot be hashed, so rows cannot be matched by it.")
+    return Target(
+        name if place.has_odd_name else str(place),
+        partition_column.name,
+        clock,
+        tuple(column.name for column in keys),
+        columns,
+        tuple(_constraints(session, place)),
+    )
+
+
+def _columns(session: Session, place: Place) -> Iterator[Column]:
+    for name, spelled, nullable, generated in session.run(
+        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '' "
+        f"FROM pg_catalog.pg_attribute WHERE attrelid = {_oid(place)} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+    ):
+        yield Column(name, spelled, nullable=nullable, generated=generated)
+
+
+def _with_hash(session: Session, columns: Sequence[Column]) -> Iterator[Column]:
+    """The columns, each with whether PostgreSQL can hash its type: by its own answer, not by a list of types."""
+    every_type = list(dict.fromkeys(column.type for column in columns))
+    unhashable = set() if _hashes(session, every_type) else {one for one in every_type if not _hashes(session, [one])}
+    for column in columns:
+        yield Column(
+            column.name,
+            column.type,
+            column.nullable,
+            hashable=column.type not in unhashable,
+            generated=column.generated,
+        )
+
+
+def _hashes(session: Session, types: Sequence[str]) -> bool:
+    row = ", ".join(f"CAST(NULL AS {one})" for one in types)
+    try:
+        with session.attempt():
+            session.run(f"SELECT hash_record_extended(ROW({row}), 0)")
+    except psycopg.errors.UndefinedFunction:
+        return False
+    return True
+
+
+def _obstacles(session: Session, place: Place) -> Iterator[str]:
+    """What would make a publish do more, or less, than replace rows; each with what to do about it."""
+    oid = _oid(place)
+    ((kind, hidden, children),) = session.run(
+        f"SELECT c.relkind, row_security_active(c.oid), (SELECT count(*) FROM pg_catalog.pg_inherits AS i "
+        f"WHERE i.inhparent = c.oid AND c.relkind = 'r') FROM pg_catalog.pg_class AS c WHERE c.oid = {oid}"
+    )
+    if kind == "f":
+        yield "it is a foreign table, whose rows another server commits"
+    if children:
+        yield f"{children} tables inherit from it, and their rows would be read as its own; name one of them"
+    if hidden:
+        yield "row-level security hides rows from this role; use a role with BYPASSRLS, or the owner"
+    if triggers := session.run(
+        "SELECT string_agg(DISTINCT quote_ident(tgname), ', ' ORDER BY quote_ident(tgname)) FROM pg_catalog.pg_trigger "
+        f"WHERE tgrelid IN (SELECT relid FROM pg_partition_tree({oid}) UNION SELECT {oid}) "
+        "AND NOT tgisinternal AND tgenabled <> 'D' HAVING count(*) > 0"
+    ):
+        yield f"its triggers {triggers[0][0]} would fire for every row of the range; disable them for the backfill"
+    if rules := session.run(
+        "SELECT string_agg(quote_ident(rulename), ', ') FROM pg_catalog.pg_rewrite "
+        f"WHERE ev_class = {oid} HAVING count(*) > 0"
+    ):
+        yield f"its rules {rules[0][0]} rewrite what a publish does; drop them"
+    for name, referrer, action, deferrable in session.run(
+        "SELECT quote_ident(conname), conrelid::regclass::text, confdeltype, condeferrable "
+        f"FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = {oid} AND conparentid = 0 ORDER BY 1"
+    ):
+        if action in _SPREADING:
+            yield f"deleting its rows would {_SPREADING[action]} rows of {referrer} (foreign key {name})"
+        elif not deferrable:
+            yield (
+                f"{referrer} refers to its rows (foreign key {name}), so none can be replaced; "
+                f"ALTER TABLE {referrer} ALTER CONSTRAINT {name} DEFERRABLE"
+            )
+
+
+_SPREADING = {"c": "delete", "n": "empty columns of", "d": "reset columns of"}
+
+
+def _constraints(session: Session, place: Place) -> Iterator[Constraint]:
+    oid = _oid(place)
+    for name, text, columns, expression in session.run(
+        "SELECT conname, pg_get_constraintdef(oid), "
+        f"ARRAY(SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = conrelid AND attnum = ANY (conkey)), "
+        f"pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint WHERE contype = 'c' AND conrelid = {oid} ORDER BY conname"
+    ):
+        yield Constraint(ConstraintKind.CHECK, name, text, tuple(columns), expression)
+    for (name,) in session.run(
+        f"SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped "
+        "AND attnotnull AND attgenerated = '' ORDER BY attnum"
+    ):
+        yield Constraint(ConstraintKind.NOT_NULL, f"{name}_not_null", f"NOT NULL({quote(name)})", (name,))
+    # An index over an expression is left to PostgreSQL, which refuses the publish when a row breaks it.
+    for name, columns, where, nulls_differ in session.run(
+        "SELECT c.relname, ARRAY(SELECT a.attname::text FROM unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k (n, o) "
+        "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.n ORDER BY k.o), "
+        "coalesce(pg_get_expr(i.indpred, i.indrelid), ''), NOT i.indnullsnotdistinct "
+        "FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
+        f"WHERE i.indrelid = {oid} AND i.indisunique AND i.indexprs IS NULL ORDER BY c.relname"
+    ):
+        present = [f"{quote(column)} IS NOT NULL" for column in columns] if nulls_differ else []
+        text = f"UNIQUE({', '.join(map(quote, columns))}){f' WHERE {where}' if where else ''}"
+        yield Constraint(
+            ConstraintKind.UNIQUE,
+            name,
+            text,
+            tuple(columns),
+            where=" AND ".join([*([where] if where else []), *present]),
+        )
+
+
+def _oid(place: Place) -> str:
+    return f"{text_literal(quote_path(place.schema, place.name))}::regclass"

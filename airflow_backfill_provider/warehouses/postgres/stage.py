@@ -1,0 +1,48 @@
+"""Writing a stage in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.base import Target
+from airflow_backfill_provider.warehouses.postgres.catalog import locate
+from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
+from airflow_backfill_provider.warehouses.postgres.errors import translated
+from airflow_backfill_provider.warehouses.postgres.session import Session
+from airflow_backfill_provider.warehouses.postgres.types import UNKNOWN
+from airflow_backfill_provider.warehouses.relational.stage import NUMBER, StageTable
+from airflow_backfill_provider.warehouses.sql import quote, quote_all
+
+
+class PostgresStage(StageTable[Session]):
+    """One batch attempt's stage: a table of its own, so that nothing of another attempt can be in it."""
+
+    def __init__(self, session: Session, rows: str, target: Target, location: str, method: str) -> None:
+        super().__init__(DIALECT, session, rows, target, location, method)
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        with translated(what), self._session.transaction():
+            yield
+
+    def _published(self) -> str:
+        return locate(self._session, self._target.table).sql
+
+    def _land(self, number: int, select: str) -> int:
+        names = self._target.column_names
+        there = dict(self._session.columns(select))
+        if surplus := sorted(there.keys() - set(names)):
+            raise WarehouseError(
+                f"The SELECT returns {', '.join(surplus)}, which {self._target.table} does not have. Nothing was kept."
+            )
+        # As assignments and not as casts: a value that does not fit is an error, and never cut short.
+        picks = ", ".join("NULL" if there.get(name) == UNKNOWN else f"s.{quote(name)}" for name in names)
+        ((landed,),) = self._session.run(
+            f"INSERT INTO {self._rows} ({quote_all(names)}, {NUMBER}) SELECT {picks}, {number} FROM (\n{select}\n) AS s"
+        )
+        return int(landed)
+
+    def _every_row_and(self, table: str, rest: str) -> str:
+        return f"SELECT {quote_all(self._target.column_names)} FROM {table} UNION ALL {rest}"

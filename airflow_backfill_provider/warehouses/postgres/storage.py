@@ -1,0 +1,166 @@
+"""Where stages and backups are: a table each in a schema of their own, listed in a table of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC
+from uuid import uuid4
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.base import StorageItem
+from airflow_backfill_provider.warehouses.postgres.session import Session
+from airflow_backfill_provider.warehouses.relational.tables import Place
+from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
+
+_LISTED = "stored_tables"
+_WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
+_LOCATION = re.compile(r"\A(stage|backup)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_SCHEMA_LOCK = 7_245_183_551
+"""Two tasks that make the schema at once would meet in the catalog; any number that nothing else locks."""
+
+
+class Storage:
+    """The staging schema, which no role but its owner may enter unless somebody grants it.
+
+    A *location* is the name of a table in it, at most 63 bytes long; its comment and the list lead back to the backfill.
+    """
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self._list = quote_path(schema, _LISTED)
+
+    def prepare(self, session: Session) -> None:
+        """Make the schema and its list; silent when they exist.
+
+        :raises psycopg.errors.InsufficientPrivilege: the role may not make a schema, or not use this one.
+        """
+        if self._exists(session):
+            return
+        with session.transaction():
+            self.serialize(session)
+            if self._exists(session):
+                return
+            ((schemas,),) = session.run(
+                f"SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = {text_literal(self.schema)}"
+            )
+            if not schemas:
+                session.run(f"CREATE SCHEMA {quote(self.schema)}")
+            session.run(
+                f"CREATE TABLE {self._list} (location VARCHAR PRIMARY KEY, kind VARCHAR NOT NULL, "
+                "backfill_id VARCHAR NOT NULL, label VARCHAR NOT NULL, partition_keys VARCHAR[], "
+                "created_at TIMESTAMP NOT NULL)"
+            )
+
+    def serialize(self, session: Session) -> None:
+        """Let no other task make schemas or tables of ours until the transaction ends."""
+        session.run(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
+
+    def create(
+        self,
+        session: Session,
+        kind: str,
+        backfill_id: str,
+        label: str,
+        columns: Sequence[str],
+        keys: Sequence[str] = (),
+    ) -> str:
+        """Make an empty table and list it, for a transaction of the caller; returns its location.
+
+        :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
+        """
+        for word in (backfill_id, label):
+            if not _WORD.match(word):
+                raise WarehouseError(
+                    f"{word!r} cannot name a table of a backfill: use at most 64 letters, digits, '-' and '_'."
+                )
+        location = f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
+        # What is lost in a crash of the server is staged again; a backup must outlive it.
+        unlogged = "UNLOGGED " if kind == "stage" else ""
+        session.run(f"CREATE {unlogged}TABLE {self.sql(location)} ({', '.join(columns)})")
+        session.run(
+            f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
+        )
+        values = ", ".join(text_literal(value) for value in (location, kind, backfill_id, label))
+        covered = f"ARRAY[{', '.join(map(text_literal, keys))}]::VARCHAR[]"
+        session.run(f"INSERT INTO {self._list} VALUES ({values}, {covered}, statement_timestamp())")
+        return location
+
+    def sql(self, location: str) -> str:
+        """The table of the location, as SQL."""
+        return quote_path(self.schema, location)
+
+    def existing(self, session: Session, location: str) -> str:
+        """The table of the location, as SQL.
+
+        :raises WarehouseError: it is gone, or was never one of ours.
+        """
+        _refuse_foreign(location)
+        ((tables,),) = session.run(
+            f"SELECT count(*) FROM pg_catalog.pg_class WHERE oid = to_regclass({text_literal(self.sql(location))})"
+        )
+        if not tables:
+            raise WarehouseError(f"{location} is gone from the schema {self.schema}: it was dropped. Stage again.")
+        return self.sql(location)
+
+    def covered(self, session: Session, location: str) -> set[str]:
+        """The keys that a backup covers."""
+        return {
+            key
+            for (keys,) in session.run(
+                f"SELECT partition_keys FROM {self._list} WHERE location = {text_literal(location)}"
+            )
+            for key in keys
+        }
+
+    def items(self, session: Session) -> tuple[StorageItem, ...]:
+        """Every stage and backup there is, by location."""
+        if not self._exists(session):
+            return ()
+        return tuple(
+            StorageItem(backfill_id, kind, location, size, at.replace(tzinfo=UTC))
+            for backfill_id, kind, location, size, at in session.run(
+                f"SELECT i.backfill_id, i.kind, i.location, pg_total_relation_size(c.oid), i.created_at FROM {self._list} AS i "
+                "JOIN pg_catalog.pg_class AS c ON c.relname = i.location JOIN pg_catalog.pg_namespace AS n "
+                f"ON n.oid = c.relnamespace AND n.nspname = {text_literal(self.schema)} ORDER BY i.location"
+            )
+        )
+
+    def drop(self, session: Session, location: str) -> None:
+        """Remove a stage or a backup; silent when it is gone.
+
+        :raises WarehouseError: it is not one of ours.
+        """
+        _refuse_foreign(location)
+        if self._exists(session):
+            with session.transaction():
+                session.run(f"DROP TABLE IF EXISTS {self.sql(location)}")
+                session.run(f"DELETE FROM {self._list} WHERE location = {text_literal(location)}")
+
+    def refuse_wider(self, session: Session, location: str, place: Place) -> None:
+        """Refuse a table that somebody may read who may not read the published one.
+
+        :raises WarehouseError: naming the roles.
+        """
+        may_read = "has_schema_privilege(r.oid, {schema}, 'USAGE') AND has_table_privilege(r.oid, {table}, 'SELECT')"
+        sides = [
+            may_read.format(schema=text_literal(schema), table=text_literal(quote_path(schema, name)))
+            for schema, name in ((self.schema, location), (place.schema, place.name))
+        ]
+        wider = session.run(
+            f"SELECT r.rolname FROM pg_catalog.pg_roles AS r WHERE {sides[0]} AND NOT ({sides[1]}) ORDER BY 1 LIMIT 10"
+        )
+        if wider:
+            raise WarehouseError(
+                f"{', '.join(name for (name,) in wider)} may read what is staged in {self.schema} and may not read {place}. "
+                "Nothing was staged. Revoke USAGE on that schema from them, and look at its default privileges."
+            )
+
+    def _exists(self, session: Session) -> bool:
+        ((there,),) = session.run(f"SELECT to_regclass({text_literal(self._list)}) IS NOT NULL")
+        return bool(there)
+
+
+def _refuse_foreign(location: str) -> None:
+    if not _LOCATION.match(location):
+        raise WarehouseError(f"{location!r} is not the location of a stage or a backup.")

@@ -1,0 +1,1 @@
+"""What engines that speak SQL share: set-based statements, comparison by key, the steps of a replacement."""

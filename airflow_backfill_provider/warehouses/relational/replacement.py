@@ -1,0 +1,212 @@
+"""Replacing a range of the published table, step by step, inside the transaction that keeps every other writer out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_backfill_provider.errors import PublishRefused, StageChanged, TargetMoved
+from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.session import Run, Session
+from airflow_backfill_provider.warehouses.relational.statements import (
+    Buckets,
+    Piece,
+    fingerprints,
+    keys_outside,
+    keys_repeated,
+)
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table
+from airflow_backfill_provider.warehouses.sql import quote, quote_all
+
+_NAMED_AT_MOST = 5
+
+
+class Replacement:
+    """The steps of one replacement, each a method, in the order of :meth:`run`. No clean-up happens among them."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        session: Session,
+        table: Table,
+        target: Target,
+        publication: Publication,
+        landing: Sequence[Piece],
+    ) -> None:
+        self._dialect = dialect
+        self._session = session
+        self._table = table
+        self._name = table.place.sql
+        self._target = target
+        self._publication = publication
+        self._landing = landing
+        self._published = self._piece(table.place)
+        self._buckets = Buckets(publication.partitions, [self._published])
+
+    def run(self, change: Change, receipts: Receipts) -> Receipt:
+        """Change the range and write the receipt; for the transaction that keeps every other writer out of the table."""
+        self.refuse_other_columns()
+        self.refuse_moved()
+        self.refuse_repeated_keys()
+        deleted, inserted = change(self)
+        self.refuse_changed()
+        self.refuse_miscounted(deleted, inserted)
+        self._publication.confirm()
+        return receipts.write(self._publication, deleted, inserted)
+
+    def refuse_other_columns(self) -> None:
+        """:raises PublishRefused: the table is not the one the plan described."""
+        found = self._table.columns
+        if found != self._target.columns:
+            differing = sorted({column.name for column in set(found) ^ set(self._target.columns)})
+            raise PublishRefused(
+                f"{self._target.table} has other columns than when the plan was made: {', '.join(differing) or 'order'}"
+                " differ. Nothing was written. Plan and stage again."
+            )
+
+    def refuse_moved(self) -> None:
+        """:raises TargetMoved: the range is not what the plan's baseline says."""
+        if moved := self._differing(self._publication.before):
+            raise TargetMoved(
+                f"{self._target.table} moved since the plan was made; nothing was written. {_named(moved)} "
+                "Rebase: plan these partitions again.",
+                moved,
+            )
+
+    def refuse_repeated_keys(self) -> None:
+        """:raises PublishRefused: a key that lands also exists outside the range."""
+        target = self._target
+        # A key that holds the partition column cannot be in two partitions.
+        if self._publication.keys_may_repeat or target.partition_by in target.key:
+            return
+        repeated = self._session.run(
+            keys_outside(self._dialect, self._landing, self._published, target.key) + " LIMIT 5"
+        )
+        if repeated:
+            named = "; ".join(", ".join(map(str, key)) for key in repeated)
+            raise PublishRefused(
+                f"{target.table} has rows outside the range with the same {', '.join(target.key)} as rows that would land "
+                f"(for example {named}); nothing was written. Find out which of them is right first."
+            )
+
+    def replace(self) -> tuple[int, int]:
+        """Delete the range and insert what lands; returns how many rows went and came.
+
+        :raises TargetMoved: other rows were deleted than the baseline holds.
+        """
+        deleted, wanted = self.delete(), count_rows(self._publication.before)
+        if deleted != wanted:
+            raise TargetMoved(
+                f"{deleted} rows of {self._target.table} would be deleted where {wanted} were expected; nothing was written.",
+                {"deleted": (wanted, deleted)},
+            )
+        return deleted, self.insert()
+
+    def merge(self) -> tuple[int, int]:
+        """Update what differs, insert what is new, delete what is gone; returns how many rows went and came.
+
+        :raises PublishRefused: published rows of the range share a key.
+        """
+        names, key = self._target.column_names, self._target.key
+        repeated = self._session.run(keys_repeated([self._published], key) + " LIMIT 5")
+        if repeated:
+            named = "; ".join(", ".join(map(str, values)) for values in repeated)
+            raise PublishRefused(
+                f"Published rows of {self._target.table} in the range share their {', '.join(key)} (for example {named}), so a "
+                "merge cannot match them; nothing was written. Use mechanism replace_partitions."
+            )
+        match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
+        gone = f"NOT EXISTS (SELECT 1 FROM ({self._landing_rows()}) AS s WHERE {match})"
+        ((deleted,),) = self._session.run(f"DELETE FROM {self._name} AS r WHERE {self._published.predicate} AND {gone}")
+        rest = [name for name in names if name not in key]
+        # By the hash that fingerprints are made of, so that a merge and the check after it cannot disagree.
+        changed = f"{self._dialect.row_hash(names)} <> {self._dialect.row_hash(names, 's.')}"
+        ((written,),) = self._session.run(
+            f"MERGE INTO {self._name} AS r USING ({self._landing_rows()}) AS s "
+            f"ON {match} AND {self._published.predicate} "
+            + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
+            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row('s', names)})"
+        )
+        inserted = count_rows(self._publication.after) - (count_rows(self._publication.before) - deleted)
+        updated = written - inserted
+        return deleted + updated, inserted + updated
+
+    def delete(self) -> int:
+        """Delete the range; returns how many rows went."""
+        ((deleted,),) = self._session.run(f"DELETE FROM {self._name} AS r WHERE {self._published.predicate}")
+        return int(deleted)
+
+    def insert(self) -> int:
+        """Insert what lands, by name; returns how many rows came."""
+        ((inserted,),) = self._session.run(
+            f"INSERT INTO {self._name} ({quote_all(self._target.column_names)}) "
+            f"{self._dialect.overriding} {self._landing_rows()}"
+        )
+        return int(inserted)
+
+    def refuse_changed(self) -> None:
+        """:raises StageChanged: the range, as it is now, is not what was validated."""
+        if changed := self._differing(self._publication.after):
+            raise StageChanged(
+                f"What lands in {self._target.table} is not what was validated; nothing was written. {_named(changed)} "
+                "Stage and validate these partitions again.",
+                changed,
+            )
+
+    def refuse_miscounted(self, deleted: int, inserted: int) -> None:
+        """:raises StageChanged: more or fewer rows landed than the range has now, so some landed outside it."""
+        wanted = count_rows(self._publication.after) - count_rows(self._publication.before) + deleted
+        if inserted != wanted:
+            raise StageChanged(
+                f"{inserted} rows of {self._target.table} would be inserted where {wanted} were expected; nothing was written.",
+                {"inserted": (wanted, inserted)},
+            )
+
+    def _landing_rows(self) -> str:
+        names = _row("r", self._target.column_names)
+        return " UNION ALL ".join(
+            f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
+        )
+
+    def _piece(self, table: Place) -> Piece:
+        """The range in that table."""
+        return Piece.of(self._dialect, self._target, table.sql, self._publication.partitions)
+
+    def _differing(self, expected: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
+        """Rows expected and found, of each partition of the range whose fingerprint is another one."""
+        return self._differing_in(self._published, expected, self._session.run)
+
+    def _differing_in(
+        self, range_: Piece, expected: Mapping[str, Fingerprint], look: Run
+    ) -> dict[str, tuple[int, int]]:
+        rows = look(fingerprints(self._dialect, self._buckets, [range_], self._target.column_names))
+        found = {self._buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
+        return {
+            key: (wanted.rows, found.get(key, (0, ""))[0])
+            for key, wanted in sorted(expected.items())
+            if found.get(key, (0, EMPTY_DIGEST)) != (wanted.rows, wanted.digest)
+        }
+
+
+Change = Callable[[Replacement], tuple[int, int]]
+"""How the range comes to hold what lands: :meth:`Replacement.replace` or :meth:`Replacement.merge`."""
+
+
+def count_rows(marks: Mapping[str, Fingerprint]) -> int:
+    """Rows of all partitions together."""
+    return sum(mark.rows for mark in marks.values())
+
+
+def _row(alias: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{alias}.{quote(name)}" for name in names)
+
+
+def _assignments(names: Sequence[str]) -> str:
+    return ", ".join(f"{quote(name)} = s.{quote(name)}" for name in names)
+
+
+def _named(differing: Mapping[str, tuple[int, int]]) -> str:
+    named = [f"{key} (expected {wanted} rows, found {found})" for key, (wanted, found) in differing.items()]
+    more = len(named) - _NAMED_AT_MOST
+    return ", ".join(named[:_NAMED_AT_MOST]) + (f" and {more} more." if more > 0 else ".")

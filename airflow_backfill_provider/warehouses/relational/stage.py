@@ -1,0 +1,149 @@
+"""Writing a stage: partitions of one batch attempt, in a table that no other attempt writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Generic, TypeVar
+
+from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
+from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
+from airflow_backfill_provider.warehouses.relational.session import Session
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
+from airflow_backfill_provider.warehouses.sql import quote
+from airflow_backfill_provider.windows import Partition, describe, merge
+
+NUMBER = quote("safe_backfill_statement")
+"""The column of a stage that tells which statement wrote a row, so that each is held to its own partitions."""
+
+_Session = TypeVar("_Session", bound=Session)
+
+
+def stored_columns(columns: Sequence[Column]) -> list[str]:
+    """The columns that can be written, as the target's types and without its constraints, which checks report."""
+    return [f"{quote(column.name)} {column.type}" for column in columns if not column.generated]
+
+
+class StageTable(ABC, Generic[_Session]):
+    """One batch attempt's stage; see :class:`airflow_backfill_provider.warehouses.base.StageWriter`.
+
+    ``rows`` is its table, which has the target's columns that can be written, and :data:`NUMBER`.
+    """
+
+    def __init__(
+        self, dialect: Dialect, session: _Session, rows: str, target: Target, location: str, method: str
+    ) -> None:
+        self.location = location
+        self._dialect = dialect
+        self._session = session
+        self._rows = rows
+        self._target = target
+        self._method = method
+        self._tried: set[Partition] = set()
+        self._kept: set[Partition] = set()
+        self._numbers = count(1)
+
+    @abstractmethod
+    def _writing(self, what: str) -> AbstractContextManager[None]:
+        """One transaction that reads the warehouse and writes the stage; ``what`` starts the sentence of an error."""
+
+    @abstractmethod
+    def _published(self) -> str:
+        """The published table, as SQL."""
+
+    @abstractmethod
+    def _land(self, number: int, select: str) -> int:
+        """Insert the SELECT's rows by name, under this number; how many they were.
+
+        :raises: the engine's error, or ours, naming a column that is missing or too much.
+        """
+
+    @abstractmethod
+    def _every_row_and(self, table: str, rest: str) -> str:
+        """A SELECT of the rows of the table, and of those of another SELECT that has the target's columns."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no partition was kept."""
+        return not self._kept
+
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        """Run the SELECTs and keep their rows; see :class:`StageWriter`."""
+        partitions = tuple(partition for recompute in recomputes for partition in recompute.partitions)
+        with self._writing(f"Staging {describe(partitions)}"):
+            statements = [(next(self._numbers), recompute, self._text(recompute)) for recompute in recomputes]
+            # Also after an error: it may have come when the rows were committed already.
+            if again := self._tried.intersection(partitions):
+                self._session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(sorted(again)).predicate}")
+            self._tried.update(partitions)
+            landed = {
+                number: self._land(number, self._with_unmatched(recompute, text))
+                for number, recompute, text in statements
+            }
+            marks = self._fingerprints(partitions)
+            for number, recompute, text in statements:
+                found = [marks[partition] for partition in recompute.partitions]
+                foreign = any(writers != {number} for _, writers in found if writers)
+                if foreign or sum(mark.rows for mark, _ in found) != landed[number]:
+                    raise self._overrun(recompute, text)
+        self._kept.update(partitions)
+        return tuple(StagedPartition(partition, self.location, marks[partition][0]) for partition in partitions)
+
+    def _text(self, recompute: Recompute) -> str:
+        if (text := self._session.one_select(recompute.select)) is None:
+            raise WarehouseError(
+                f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
+            )
+        return text
+
+    def _with_unmatched(self, recompute: Recompute, text: str) -> str:
+        """The SELECT, and the published rows whose key it does not return."""
+        if not recompute.keep_unmatched:
+            return text
+        published = Piece.of(self._dialect, self._target, self._published(), recompute.partitions)
+        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
+        match = " AND ".join(f"f.{quote(name)} = r.{quote(name)}" for name in self._target.key)
+        unmatched = (
+            f"SELECT {names} FROM {published.table} AS r "
+            f"WHERE {published.predicate} AND NOT EXISTS (SELECT 1 FROM fresh AS f WHERE {match})"
+        )
+        return f"WITH fresh AS MATERIALIZED (\n{text}\n) {self._every_row_and('fresh', unmatched)}"
+
+    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[Fingerprint, set[int]]]:
+        """What each partition holds, and the least and greatest number of the statements that wrote it."""
+        piece = self._piece(partitions)
+        buckets = Buckets(partitions, [piece])
+        rows = buckets.select(piece, [f"{self._dialect.row_hash(self._target.column_names)} AS h", f"r.{NUMBER} AS n"])
+        by_key = {partition.key: partition for partition in partitions}
+        nothing: tuple[Fingerprint, set[int]] = (Fingerprint(0, EMPTY_DIGEST, self._method), set())
+        return dict.fromkeys(partitions, nothing) | {
+            by_key[buckets.key(bucket)]: (Fingerprint(rows, digest, self._method), {first, last})
+            for bucket, first, last, rows, digest in self._session.run(
+                f"SELECT b, min(n), max(n), count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b"
+            )
+        }
+
+    def _overrun(self, recompute: Recompute, select: str) -> PartitionOverrun:
+        """Which rows they are: alone in the table, within the transaction that is about to be rolled back."""
+        self._session.run(f"DELETE FROM {self._rows}")
+        rows = self._land(0, select)
+        piece = self._piece(recompute.partitions)
+        stray = f"{piece.column} IS NOT NULL AND NOT {piece.predicate}"
+        ((absent, strays, low, high),) = self._session.run(
+            f"SELECT count(*) FILTER (WHERE {piece.column} IS NULL), count(*) FILTER (WHERE {stray}), "
+            f"CAST(min({piece.column}) FILTER (WHERE {stray}) AS VARCHAR), "
+            f"CAST(max({piece.column}) FILTER (WHERE {stray}) AS VARCHAR) FROM {self._rows} AS r"
+        )
+        span = f", from {low} to {high}" if strays else ""
+        spans = ", ".join(map(str, merge(recompute.partitions)))
+        return PartitionOverrun(
+            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {rows} rows lie outside {spans}{span}, "
+            f"and {absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
+            f"{recompute.partitions[0].span.template_names} on that column."
+        )
+
+    def _piece(self, partitions: Sequence[Partition]) -> Piece:
+        return Piece.of(self._dialect, self._target, self._rows, partitions)

@@ -1,0 +1,250 @@
+"""What every warehouse that speaks SQL answers the same way, from one statement each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Generic, TypeVar, assert_never
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.spec.metric import Metric, Scalar
+from airflow_backfill_provider.warehouses.base import (
+    Backup,
+    Fingerprint,
+    KeyConflicts,
+    OutsideRows,
+    Published,
+    Receipt,
+    RowDiff,
+    Rows,
+    Source,
+    Staged,
+    Target,
+)
+from airflow_backfill_provider.warehouses.predicate import row_expression
+from airflow_backfill_provider.warehouses.relational import statements
+from airflow_backfill_provider.warehouses.relational.compare import compare_pieces
+from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
+from airflow_backfill_provider.warehouses.relational.flags import Flags
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.session import Session
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table
+from airflow_backfill_provider.warehouses.sql import quote
+from airflow_backfill_provider.windows import Partition, describe
+
+_EXAMPLES = 5
+
+
+_Session = TypeVar("_Session", bound=Session)
+
+
+class RelationalWarehouse(ABC, Generic[_Session]):
+    """The reading half of a :class:`~airflow_backfill_provider.warehouses.base.Warehouse`; an engine adds the rest."""
+
+    dialect: Dialect
+    method: str
+    """What the digests are comparable within: the engine and its version."""
+
+    @abstractmethod
+    def _reading(self, what: str, *sides: Rows) -> AbstractContextManager[_Session]:
+        """A session for one call that reads these sides; ``what`` starts the sentence of an error."""
+
+    @abstractmethod
+    def _find_table(self, session: _Session, name: str) -> Table:
+        """The table or view of that name in the warehouse.
+
+        :raises SpecError: there is none; the message names what exists.
+        """
+
+    @abstractmethod
+    def _locate(self, session: _Session, name: str) -> Place:
+        """Where the table or view of that name is; raises as :meth:`_find_table`."""
+
+    @abstractmethod
+    def _stored(self, session: _Session, location: str) -> str:
+        """The SQL name of the table that holds the rows of a stage or a backup.
+
+        :raises WarehouseError: it is gone, or was never one of ours.
+        """
+
+    @abstractmethod
+    def _covered(self, session: _Session, location: str, table: str) -> set[str]:
+        """The keys that a backup covers, those without rows too; ``table`` is where its rows are."""
+
+    def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        if not partitions:
+            return {}
+        with self._reading("Fingerprinting", rows) as session:
+            columns = target.column_names
+            if isinstance(rows, Source):
+                columns = self._find_table(session, rows.table).column_names
+            pieces = self._pieces(session, target, rows, partitions)
+            buckets = Buckets(partitions, pieces)
+            found = {
+                buckets.key(bucket): Fingerprint(count, digest, self.method)
+                for bucket, count, digest in session.run(
+                    statements.fingerprints(self.dialect, buckets, pieces, columns)
+                )
+            }
+        empty = Fingerprint(0, EMPTY_DIGEST, self.method)
+        return {partition.key: found.get(partition.key, empty) for partition in partitions}
+
+    def measure(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[str, dict[Metric, Scalar]]:
+        wanted = list(dict.fromkeys(metrics))
+        if not partitions:
+            return {}
+        with self._reading("Measuring", *_measured_sides(rows, wanted)) as session:
+            flags = self._flags(session, target, rows, wanted)
+            pieces = self._pieces(session, target, rows, partitions)
+            buckets = Buckets(partitions, pieces)
+            found = session.run(statements.measures(buckets, pieces, wanted, flags))
+        measured = {buckets.key(bucket): dict(zip(wanted, values, strict=True)) for bucket, *values in found}
+        nothing = {metric: metric.nothing for metric in wanted}
+        return {partition.key: measured.get(partition.key, dict(nothing)) for partition in partitions}
+
+    def measure_together(
+        self, target: Target, rows: Rows, partitions: Sequence[Partition], metrics: Sequence[Metric]
+    ) -> dict[Metric, Scalar]:
+        wanted = list(dict.fromkeys(metrics))
+        if not partitions or not wanted:
+            return {metric: metric.nothing for metric in wanted}
+        with self._reading("Measuring", *_measured_sides(rows, wanted)) as session:
+            flags = self._flags(session, target, rows, wanted)
+            pieces = self._pieces(session, target, rows, partitions)
+            (values,) = session.run(statements.measures_together(pieces, wanted, flags))
+        return dict(zip(wanted, values, strict=True))
+
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        with self._reading("Writing a statement", *_measured_sides(rows, [metric])) as session:
+            pieces = self._pieces(session, target, rows, partitions)
+            return statements.measures_together(pieces, [metric], self._flags(session, target, rows, [metric]))
+
+    def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        with self._reading(f"The query on {describe(partitions)}", Published()) as session:
+            if (text := session.one_select(query)) is None:
+                raise WarehouseError("A check's query is one SELECT statement and nothing else.")
+            columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            rows = " UNION ALL ".join(
+                f"SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}"
+                for piece in self._pieces(session, target, staged, partitions)
+            )
+            if where:
+                rows = f"SELECT * FROM ({rows}) AS r WHERE {row_expression(where, self.dialect.name)}"
+            with session.transaction(read_only=True):
+                ((count,),) = session.run(f"WITH stage AS ({rows}) SELECT count(*) FROM (\n{text}\n) AS found")
+        return int(count)
+
+    def compare(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, RowDiff]:
+        if not partitions:
+            return {}
+        with self._reading("Comparing", old, new) as session:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            compared = target.compared(exclude)
+            return compare_pieces(
+                self.dialect, session.run, target, compared, sides[0], sides[1], partitions, self.method
+            )
+
+    def changed_columns(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+    ) -> dict[str, dict[str, int]]:
+        if not partitions:
+            return {}
+        columns = target.compared(exclude)
+        with self._reading("Comparing columns", old, new) as session:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            buckets = Buckets(partitions, [*sides[0], *sides[1]])
+            found = session.run(statements.changes_by_column(buckets, target, columns, sides[0], sides[1]))
+        changes = {
+            buckets.key(bucket): {name: count for name, count in zip(columns, counts, strict=True) if count}
+            for bucket, *counts in found
+        }
+        return {partition.key: changes.get(partition.key, {}) for partition in partitions}
+
+    def outside_rows(self, target: Target) -> OutsideRows:
+        with self._reading("Counting rows outside every partition", Published()) as session:
+            table = self._find_table(session, target.table).place.sql
+            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{quote(target.partition_by)} IS NULL")
+        return OutsideRows(count)
+
+    def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        if not partitions:
+            return KeyConflicts(0, 0)
+        by_partition = target.partition_by in target.key
+        # A key that holds the partition column cannot be outside the range, so the published table is not even read.
+        with self._reading("Looking for key conflicts", staged if by_partition else Published()) as session:
+            pieces = self._pieces(session, target, staged, partitions)
+            repeated = [] if no_new_keys else session.run(statements.keys_repeated(pieces, target.key))
+            outside = []
+            if not by_partition:
+                (published,) = self._pieces(session, target, Published(), partitions)
+                outside = session.run(statements.keys_outside(self.dialect, pieces, published, target.key))
+        examples = dict.fromkeys([*outside, *repeated])
+        named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
+        return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with self._reading("Reading receipts", Published()) as session:
+            return Receipts(self.dialect, session.run, self._find_table(session, target.table).place).read()
+
+    def _pieces(
+        self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]
+    ) -> tuple[Piece, ...]:
+        """The partitions of that side, in as few tables as there are.
+
+        :raises WarehouseError: a stage or backup is gone, or a partition is not in it.
+        :raises SpecError: there is no such table, or its partition column tells no time.
+        """
+        match rows:
+            case Published():
+                return (Piece.of(self.dialect, target, self._locate(session, target.table).sql, partitions),)
+            case Source():
+                return (self._source(self._find_table(session, rows.table), rows, partitions),)
+            case Staged():
+                locations = {entry.partition: entry.location for entry in rows.partitions}
+                _refuse_absent([one.key for one in partitions if one not in locations], "the staged partitions")
+                by_location: dict[str, list[Partition]] = {}
+                for partition in partitions:
+                    by_location.setdefault(locations[partition], []).append(partition)
+                return tuple(
+                    Piece.of(self.dialect, target, self._stored(session, location), own)
+                    for location, own in by_location.items()
+                )
+            case Backup(location):
+                table = self._stored(session, location)
+                covered = self._covered(session, location, table)
+                _refuse_absent([one.key for one in partitions if one.key not in covered], location)
+                return (Piece.of(self.dialect, target, table, partitions),)
+            case _:
+                assert_never(rows)
+
+    def _source(self, table: Table, source: Source, partitions: Sequence[Partition], *, name: str = "") -> Piece:
+        """The source's rows; ``name`` is how the statement is to name the table."""
+        column = table.column(source.partition_by)
+        clock = table.clock(self.dialect, column.name, source.reading)
+        rows = name or table.place.sql
+        if source.where:
+            rows = f"(SELECT * FROM {rows} AS own WHERE {row_expression(source.where, self.dialect.name)})"
+        return Piece(self.dialect, rows, column.name, column.type, clock, tuple(partitions))
+
+    def _flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
+        types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
+        return Flags(self.dialect, metrics, types, lambda name: self._find_table(session, name).place.sql)
+
+
+def _measured_sides(rows: Rows, metrics: Sequence[Metric]) -> list[Rows]:
+    """What a measurement reads: the warehouse too, when a metric names another table of it."""
+    return [rows, Published()] if any(metric.to_table for metric in metrics) else [rows]
+
+
+def _refuse_absent(keys: Sequence[str], where: str) -> None:
+    if keys:
+        raise WarehouseError(f"{', '.join(keys)} is not in {where}. Stage it, or back it up, first.")
