@@ -144,8 +144,11 @@ class Plan(Frozen):
         return self._write_block(self.units())
 
     def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
-        rows = (sum(self._rows_to_replace(partition.key) for partition in unit) for unit in units)
-        return timedelta(seconds=max(rows, default=0) / self.replaced_per_second)
+        if self.target.version is not None:
+            rows = self.target.version.rows
+        else:
+            rows = max((sum(self._rows_to_replace(one.key) for one in unit) for unit in units), default=0)
+        return timedelta(seconds=rows / self.replaced_per_second)
 
     def _rows_to_replace(self, key: str) -> int:
         """Of the old rows and the expected new ones, whichever are more."""
@@ -227,13 +230,14 @@ def build_plan(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
+    _require_swappable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     _require_arrivals(spec, warehouse, target, partitions)
-    warnings = [*resolution.notes, *_cautions(spec, skipped), *unchecked]
+    warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -343,6 +347,34 @@ def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
 
 def _seconds(duration: timedelta) -> str:
     return f"{duration.total_seconds():,.1f} s"
+
+
+def _swap_cautions(target: Target) -> list[str]:
+    version = target.version
+    if version is None:
+        return []
+    return [
+        f"view_swap costs the whole table, not the range: {version.table} has {version.rows:,} rows, which are written once more "
+        "and kept until the old version expires.",
+        f"A pipeline that writes {version.table} by name writes rows that nobody reads once {target.table} shows another table.",
+        *version.not_carried,
+    ]
+
+
+def _require_swappable(spec: BackfillSpec, target: Target) -> None:
+    """:raises SpecError: view_swap of a table, or another mechanism on a view."""
+    swaps = spec.publish.mechanism == "view_swap"
+    if swaps and target.version is None:
+        raise SpecError(
+            f"{target.table} is a table, and publish.mechanism view_swap needs a view that shows all of one. Rename the table, "
+            f"to {target.table}__v1 for example, and let its readers go on with a view {target.table} of it; or use another "
+            "mechanism."
+        )
+    if not swaps and target.version is not None:
+        raise SpecError(
+            f"{target.table} is a view of {target.version.table}: publish.mechanism {spec.publish.mechanism} has no rows of its own to "
+            f"replace. Name {target.version.table}, or use view_swap."
+        )
 
 
 def _require_hashable(target: Target) -> None:

@@ -251,7 +251,10 @@ def test_a_range_of_which_nothing_is_over_is_a_green_run_that_does_nothing(shop:
     """An empty expansion: mapped tasks are skipped, and nothing hangs or fails."""
     before = shop.sql("SELECT * FROM analytics.orders ORDER BY ALL")
     run_id, found = run_to(
-        shop, "backfill__orders", {"start_date": "2999-01-01", "end_date": "2999-01-03", "reason": "too early"}, "success"
+        shop,
+        "backfill__orders",
+        {"start_date": "2999-01-01", "end_date": "2999-01-03", "reason": "too early"},
+        "success",
     )
 
     assert "nothing to do" in log_of(shop.api, "backfill__orders", run_id, "scope_partitions").lower()
