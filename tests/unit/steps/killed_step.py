@@ -58,7 +58,9 @@ def _run(folder: Path, step: str, survived: int) -> None:
         spec = make_spec(**SPECS.get(step, {}))
         world = World(None, warehouse, ledger, spec)  # type: ignore[arg-type]
         countdown = [survived]
-        Session.run = _dying(Session.run, countdown)  # type: ignore[method-assign]
+        # What a statement that only reads finds is what the next write finds: behind a view there are many of them.
+        spared = "SELECT" if step == "publish behind a view" else None
+        Session.run = _dying(Session.run, countdown, spared)  # type: ignore[method-assign]
         Ledger._write = _dying(Ledger._write, countdown)  # type: ignore[method-assign]
         match step:
             case "stage":
@@ -71,11 +73,12 @@ def _run(folder: Path, step: str, survived: int) -> None:
     warehouse.close()
 
 
-def _dying(function: Callable[..., Any], countdown: list[int]) -> Callable[..., Any]:
-    """The function, which kills its own process instead of running for the Nth time."""
+def _dying(function: Callable[..., Any], countdown: list[int], spared: str | None = None) -> Callable[..., Any]:
+    """The function, which kills its own process instead of running for the Nth time; statements that start so do not count."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        countdown[0] -= 1
+        if spared is None or not str(args[-1]).startswith(spared):
+            countdown[0] -= 1
         if countdown[0] < 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*args, **kwargs)

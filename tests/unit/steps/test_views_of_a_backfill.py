@@ -1,4 +1,4 @@
-"""``publish.mechanism: view_swap``: a whole backfill behind a view, its ways back, and SIGKILL before every statement."""
+"""``publish.mechanism: view_swap``: a whole backfill behind a view, its ways back, and SIGKILL anywhere."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def reopened(folder: Path) -> World:
 
 
 @pytest.mark.timeout(600)
-def test_a_swap_killed_before_any_statement_leaves_old_or_new_and_converges(prepared: Path) -> None:
+def test_a_swap_killed_before_any_write_leaves_old_or_new_and_converges(prepared: Path) -> None:
     world = reopened(prepared)
     old, outside = world.published(), world.outside()
     seen = set()
