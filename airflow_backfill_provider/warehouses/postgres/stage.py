@@ -32,17 +32,30 @@ class PostgresStage(StageTable[Session]):
 
     def _land(self, number: int, select: str) -> int:
         names = self._target.column_names
-        there = dict(self._session.columns(select))
-        if surplus := sorted(there.keys() - set(names)):
+        given = {self._own(name): (name, kind) for name, kind in self._session.columns(select)}
+        if surplus := sorted(given.keys() - set(names)):
             raise WarehouseError(
                 f"The SELECT returns {', '.join(surplus)}, which {self._target.table} does not have. Nothing was kept."
             )
         # As assignments and not as casts: a value that does not fit is an error, and never cut short.
-        picks = ", ".join("NULL" if there.get(name) == UNKNOWN else f"s.{quote(name)}" for name in names)
+        picks = ", ".join(_value("s", *given.get(name, (name, ""))) for name in names)
         ((landed,),) = self._session.run(
             f"INSERT INTO {self._rows} ({quote_all(names)}, {NUMBER}) SELECT {picks}, {number} FROM (\n{select}\n) AS s"
         )
         return int(landed)
 
+    def _own(self, name: str) -> str:
+        """The target's spelling of a column that the SELECT may spell in another case."""
+        names = self._target.column_names
+        if name in names:
+            return name
+        same = [own for own in names if own.casefold() == name.casefold()]
+        return same[0] if len(same) == 1 else name
+
     def _every_row_and(self, table: str, rest: str) -> str:
         return f"SELECT {quote_all(self._target.column_names)} FROM {table} UNION ALL {rest}"
+
+
+def _value(alias: str, name: str, kind: str) -> str:
+    # A bare NULL is called text by whatever reads it from a subquery, and text fits few columns.
+    return "NULL" if kind == UNKNOWN else f"{alias}.{quote(name)}"
