@@ -159,7 +159,7 @@ class Storage:
         ]
         wider = session.run(
             "SELECT r.rolname FROM pg_catalog.pg_roles AS r, pg_catalog.pg_class AS c "
-            f"WHERE c.oid = {text_literal(place.sql)}::regclass AND {sides[0]} AND NOT ({sides[1]} AND {sees_all}) "
+            f"WHERE c.oid = {text_literal(place.sql)}::regclass AND r.rolname !~ '^pg_' AND {sides[0]} AND NOT ({sides[1]} AND {sees_all}) "
             "ORDER BY 1 LIMIT 10"
         )
         if wider:

@@ -75,7 +75,9 @@ AMOUNTS = (
     "SELECT day, count(*), sum(amount)::bigint FROM analytics.orders WHERE day >= DATE '2024-01-02' AND day < DATE '2024-01-05' "
     "GROUP BY day ORDER BY day"
 )
-OUTSIDE = "SELECT * FROM analytics.orders WHERE day NOT BETWEEN '2024-01-02' AND '2024-01-04' OR day IS NULL ORDER BY id"
+OUTSIDE = (
+    "SELECT * FROM analytics.orders WHERE day NOT BETWEEN '2024-01-02' AND '2024-01-04' OR day IS NULL ORDER BY id"
+)
 
 
 def corrected(partition: Partition) -> str:
@@ -155,7 +157,9 @@ class Shop:
         with self.warehouse.open_stage(self.target, backfill_id, "batch-1") as stage:
             return Staged(tuple(write_one(stage, partition, corrected(partition)) for partition in partitions))
 
-    def publication(self, rows: Staged | Backup, partitions: tuple[Partition, ...] = RANGE, **changes: Any) -> Publication:
+    def publication(
+        self, rows: Staged | Backup, partitions: tuple[Partition, ...] = RANGE, **changes: Any
+    ) -> Publication:
         before = changes.pop("before", None) or self.fingerprint(*partitions)
         after = changes.pop("after", None)
         if after is None and isinstance(rows, Staged):

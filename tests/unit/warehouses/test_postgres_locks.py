@@ -210,7 +210,9 @@ def test_no_call_leaves_a_setting_a_statement_a_lock_or_a_temporary_table_in_the
         lambda: warehouse.back_up(target, "b1", RANGE, label="x"),
         lambda: warehouse.replace_partitions(target, own.publication(own.stage(*RANGE))),
         lambda: warehouse.merge(target, own.publication(own.stage(*RANGE))),
-        lambda: warehouse.replace_partitions(target, own.publication(own.stage(*RANGE), before=own.fingerprint(*RANGE[:2]))),
+        lambda: warehouse.replace_partitions(
+            target, own.publication(own.stage(*RANGE), before=own.fingerprint(*RANGE[:2]))
+        ),
         lambda: warehouse.compare(target, Published(), own.stage(*RANGE), RANGE),
         lambda: warehouse.changed_columns(target, Published(), own.stage(*RANGE), RANGE),
         lambda: warehouse.outside_rows(target),

@@ -153,7 +153,8 @@ def test_two_backfills_of_different_ranges_of_one_table_both_publish_on_an_empty
     total = shop.rows("SELECT count(*), sum(amount) FROM analytics.orders")[0]
 
     results = _together(
-        shop.database, *(PUBLISH.format(range=f"days{chosen}", mechanism="replace_partitions") for chosen in ((2, 3), (5, 6)))
+        shop.database,
+        *(PUBLISH.format(range=f"days{chosen}", mechanism="replace_partitions") for chosen in ((2, 3), (5, 6))),
     )
 
     assert results == ["published", "published"]
@@ -193,7 +194,10 @@ def test_the_first_publish_of_two_tables_at_once_makes_the_receipts_once() -> No
     )
 
     assert _together(shop.database, body, other) == ["published", "published"]
-    assert shop.rows("SELECT table_name, sequence FROM safe_backfill.receipts ORDER BY 1") == [("orders", 1), ("others", 1)]
+    assert shop.rows("SELECT table_name, sequence FROM safe_backfill.receipts ORDER BY 1") == [
+        ("orders", 1),
+        ("others", 1),
+    ]
 
 
 def test_readers_see_only_the_old_or_only_the_new_rows_and_are_never_held() -> None:
