@@ -43,7 +43,7 @@ from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER, stored_columns
+from airflow_backfill_provider.warehouses.relational.stage import NUMBER
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -106,7 +106,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             rows_per_second=_ROWS_PER_SECOND,
             unproven=(
                 "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
-                "Rows are compared by 64-bit hashes; intervals of 24 hours and of one day are equal to PostgreSQL.",
+                "Rows are compared by 64-bit hashes, and values that PostgreSQL calls equal are identical: 1.0 and 1.00, "
+                "24 hours and one day, citext in any case.",
             ),
         )
 
@@ -146,11 +147,13 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             with translated(f"Staging batch {label}"), self._sessions.session() as session:
                 self._storage.prepare(session)
                 with session.transaction():
-                    columns = [*stored_columns(target.columns), f"{NUMBER} INTEGER"]
-                    location = self._storage.create(session, "stage", backfill_id, label, columns)
-                    self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
+                    place = catalog.locate(session, target.table)
+                    columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
+                    location = self._storage.create(session, "stage", backfill_id, label, place, columns)
+                    self._storage.refuse_wider(session, location, place)
                 stage = PostgresStage(session, self._storage.sql(location), target, location, method)
                 yield stage
+                self._storage.analyze(session, location)
         finally:
             if stage is not None and stage.is_empty:
                 self._drop_quietly(stage.location)
@@ -163,16 +166,18 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         with translated("Backing up"), self._sessions.session() as session:
             self._storage.prepare(session)
             with session.transaction():
-                columns = stored_columns(target.columns)
+                place = catalog.locate(session, target.table)
+                columns = [*map(quote, target.column_names)]
                 keys = [partition.key for partition in partitions]
-                location = self._storage.create(session, "backup", backfill_id, label, columns, keys)
-                self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
+                location = self._storage.create(session, "backup", backfill_id, label, place, columns, keys)
+                self._storage.refuse_wider(session, location, place)
                 (published,) = self._pieces(session, target, Published(), partitions)
                 names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
                 session.run(
                     f"INSERT INTO {self._storage.sql(location)} ({quote_all(target.column_names)}) "
                     f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
                 )
+            self._storage.analyze(session, location)
         backup = Backup(location)
         try:
             return backup, self.fingerprint(target, backup, partitions)

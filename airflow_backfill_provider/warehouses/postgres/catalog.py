@@ -159,6 +159,13 @@ def _obstacles(session: Session, place: Place) -> Iterator[str]:
         yield f"{children} tables inherit from it, and their rows would be read as its own; name one of them"
     if hidden:
         yield "row-level security hides rows from this role; use a role with BYPASSRLS, or the owner"
+    if loose := _names(
+        session,
+        "SELECT DISTINCT quote_ident(a.attname) FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_collation AS l "
+        f"ON l.oid = a.attcollation WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT l.collisdeterministic",
+    ):
+        yield f"its columns {loose} have a collation to which different texts are equal, so that a change could go unseen"
     fires = "IN ('O', 'A')"
     if triggers := _names(
         session,

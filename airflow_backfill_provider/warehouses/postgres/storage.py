@@ -67,11 +67,15 @@ class Storage:
         kind: str,
         backfill_id: str,
         label: str,
+        place: Place,
         columns: Sequence[str],
         keys: Sequence[str] = (),
     ) -> str:
-        """Make an empty table and list it, for a transaction of the caller; returns its location.
+        """Make an empty table with these columns of another one and list it, for a transaction of the caller.
 
+        They have its types and collations, by which equal values hash equally, and none of its constraints.
+
+        :returns: its location.
         :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
         """
         for word in (backfill_id, label):
@@ -82,7 +86,9 @@ class Storage:
         location = f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
         # What is lost in a crash of the server is staged again; a backup must outlive it.
         unlogged = "UNLOGGED " if kind == "stage" else ""
-        session.run(f"CREATE {unlogged}TABLE {self.sql(location)} ({', '.join(columns)})")
+        session.run(
+            f"CREATE {unlogged}TABLE {self.sql(location)} AS SELECT {', '.join(columns)} FROM {place.sql} WITH NO DATA"
+        )
         session.run(
             f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
         )
@@ -141,6 +147,11 @@ class Storage:
             with session.transaction():
                 session.run(f"DROP TABLE IF EXISTS {self.sql(location)}")
                 session.run(f"DELETE FROM {self._list} WHERE location = {text_literal(location)}")
+
+    def analyze(self, session: Session, location: str) -> None:
+        """Tell the planner what is in it: without that, it takes a million rows for a few hundred and loops over them."""
+        with session.transaction():
+            session.run(f"ANALYZE {self.sql(location)}")
 
     def refuse_wider(self, session: Session, location: str, place: Place) -> None:
         """Refuse a table that somebody may read who may not read the published one.
