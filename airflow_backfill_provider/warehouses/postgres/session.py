@@ -148,8 +148,6 @@ class Session:
         wrapped = f"SELECT * FROM (\n{select}\n) AS s".encode(encoding)
         connection = self._connection.pgconn
         for result in (connection.prepare(b"", wrapped), connection.describe_prepared(b"")):
-            if connection.status == pq.ConnStatus.BAD:
-                raise errors.OperationalError(connection.get_error_message(encoding))
             if result.status != pq.ExecStatus.COMMAND_OK:
                 raise errors.error_from_result(result, encoding=encoding)
         found = [

@@ -314,14 +314,15 @@ def test_a_writer_that_was_cut_off_cannot_write_into_the_stage_of_the_next_attem
     }
 
 
+@pytest.mark.parametrize("way", [_terminate, _reset])
 def test_a_connection_that_is_lost_while_the_server_describes_a_statement_is_a_lost_connection(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, way: Callable[[Shop, Session], None]
 ) -> None:
     shop = Shop.create()
     original = Session.columns
 
     def columns(session: Session, select: str) -> Any:
-        _terminate(shop, session)
+        way(shop, session)
         return original(session, select)
 
     monkeypatch.setattr(Session, "columns", columns)
