@@ -42,6 +42,12 @@ class DuckDBDialect:
         match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in names)
         return f"{left} SEMI JOIN ({right}) AS s ON {match}"
 
+    def count_schemas(self, database: str, schema: str) -> str:
+        return (
+            f"SELECT count(*) FROM duckdb_schemas() WHERE database_name = {text_literal(database)} "
+            f"AND schema_name = {text_literal(schema)}"
+        )
+
     def count_tables(self, database: str, schema: str, name: str) -> str:
         return (
             f"SELECT count(*) FROM duckdb_tables() WHERE database_name = {text_literal(database)} "

@@ -5,14 +5,20 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
 
 import psycopg
 from psycopg import errors
 
-from airflow_backfill_provider.errors import LockTimeout, PublishRefused, TransformRefused, WarehouseError
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    LockTimeout,
+    PublishRefused,
+    TransformRefused,
+    WarehouseError,
+)
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -29,7 +35,7 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
-from airflow_backfill_provider.warehouses.postgres.locks import holders, lock_alone
+from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
 from airflow_backfill_provider.warehouses.postgres.rights import preflight
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
@@ -37,7 +43,7 @@ from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER, stored_columns
+from airflow_backfill_provider.warehouses.relational.stage import NUMBER
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -57,7 +63,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     the target, so that checks can report what breaks one.
 
     ``connect`` opens a connection. ``lock_timeout`` bounds the whole wait for the table's lock, which is tried for
-    :data:`LOCK_ATTEMPTS` times; no SELECT of anybody ever waits for us. ``staging_schema`` is made when it is missing.
+    :data:`LOCK_ATTEMPTS` times, and every other wait for a lock; no SELECT of anybody ever waits for us. ``staging_schema`` is made when it is missing.
     ``sharers`` is of no meaning here: the server computes.
     """
 
@@ -72,7 +78,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         statement_timeout: timedelta | None = None,
         sharers: int = 1,
     ) -> None:
-        self._sessions = Sessions(connect, statement_timeout)
+        self._sessions = Sessions(connect, statement_timeout, lock_timeout)
         self._storage = Storage(staging_schema)
         self._lock_timeout = lock_timeout
 
@@ -102,15 +108,18 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             replaced_per_second=_REPLACED_PER_SECOND,
             unproven=(
                 "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
-                "Rows are compared by 64-bit hashes; intervals of 24 hours and of one day are equal to PostgreSQL.",
+                "Rows are compared by 64-bit hashes, and values that PostgreSQL calls equal are identical: 1.0 and 1.00, "
+                "24 hours and one day, citext in any case.",
             ),
         )
 
     def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         with self._reading(f"Describing {table}", Published()) as session:
-            target = catalog.describe(session, table, partition_by, key, reading)
-            preflight(session, catalog.locate(session, table), self._storage.schema)
-        return target
+            place = catalog.locate(session, table)
+            # Before the table is read, which is one of the rights; a view is refused for what it is.
+            if not place.is_view:
+                preflight(session, place, self._storage.schema)
+            return catalog.describe(session, table, partition_by, key, reading)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
@@ -125,24 +134,31 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         return tuple(Column(name, spelled) for name, spelled in described)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
-        return lossless(source_type, target_type)
+        if lossless(source_type, target_type):
+            return True
+        # A SELECT returns a value of a domain as one of the type under it.
+        with self._reading(f"Looking up the type {target_type}", Published()) as session:
+            under = catalog.type_under(session, target_type)
+        return under is not None and lossless(source_type, under)
 
     @contextmanager
     def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[PostgresStage]:
+        method = self.method
         stage: PostgresStage | None = None
-        location = ""
-        with translated(f"Staging batch {label}"), self._sessions.session() as session:
-            self._storage.prepare(session)
-            with session.transaction():
-                columns = [*stored_columns(target.columns), f"{NUMBER} INTEGER"]
-                location = self._storage.create(session, "stage", backfill_id, label, columns)
-                self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
-            stage = PostgresStage(session, self._storage.sql(location), target, location, self.method)
-            try:
+        try:
+            with translated(f"Staging batch {label}"), self._sessions.session() as session:
+                self._storage.prepare(session)
+                with session.transaction():
+                    place = catalog.locate(session, target.table)
+                    columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
+                    location = self._storage.create(session, "stage", backfill_id, label, place, columns)
+                    self._storage.refuse_wider(session, location, place)
+                stage = PostgresStage(session, self._storage.sql(location), target, location, method)
                 yield stage
-            finally:
-                if stage.is_empty and not session.is_broken:
-                    self._storage.drop(session, location)
+                self._storage.analyze(session, location)
+        finally:
+            if stage is not None and stage.is_empty:
+                self._drop_quietly(stage.location)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
@@ -152,21 +168,23 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         with translated("Backing up"), self._sessions.session() as session:
             self._storage.prepare(session)
             with session.transaction():
-                columns = stored_columns(target.columns)
+                place = catalog.locate(session, target.table)
+                columns = [*map(quote, target.column_names)]
                 keys = [partition.key for partition in partitions]
-                location = self._storage.create(session, "backup", backfill_id, label, columns, keys)
-                self._storage.refuse_wider(session, location, catalog.locate(session, target.table))
+                location = self._storage.create(session, "backup", backfill_id, label, place, columns, keys)
+                self._storage.refuse_wider(session, location, place)
                 (published,) = self._pieces(session, target, Published(), partitions)
                 names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
                 session.run(
                     f"INSERT INTO {self._storage.sql(location)} ({quote_all(target.column_names)}) "
                     f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
                 )
+            self._storage.analyze(session, location)
         backup = Backup(location)
         try:
             return backup, self.fingerprint(target, backup, partitions)
         except BaseException:
-            self.drop(location)
+            self._drop_quietly(location)
             raise
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
@@ -188,25 +206,52 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 self._storage.serialize(session)
                 receipts.create()
             try:
-                for timeout in self._waits():
-                    try:
-                        with session.transaction(lock_timeout=timeout):
-                            lock_alone(session, place)
-                            landing = self._pieces(session, target, publication.rows, publication.partitions)
-                            table = catalog.find_table(session, target.table)
-                            return Replacement(DIALECT, session, table, target, publication, landing).run(
-                                change, receipts
-                            )
-                    except errors.LockNotAvailable:
-                        blockers = holders(session, place)
+                with self._sessions.session() as beside:
+                    watch = Watch(beside)
+                    for timeout in self._waits():
+                        with (
+                            suppress(errors.LockNotAvailable, errors.DeadlockDetected),
+                            session.transaction(lock_timeout=timeout),
+                            watch.of(session.pid, timeout),
+                        ):
+                            return self._publish_alone(session, place, target, publication, change, receipts)
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
                 ) from exc
+            except errors.GeneratedAlways as exc:
+                raise PublishRefused(
+                    f"{target.table} numbers a column itself, so a merge cannot update it; nothing was written: {exc} "
+                    "Use mechanism replace_partitions, or make the column GENERATED BY DEFAULT."
+                ) from exc
         raise LockTimeout(
             f"The lock of {target.table} could not be had within {self._lock_timeout}, in {LOCK_ATTEMPTS} attempts; nothing "
-            f"was written. {blockers} Try again when that is over, or raise publish.lock_timeout."
+            f"was written. {watch.blockers} Try again when that is over, or raise publish.lock_timeout."
         )
+
+    def _publish_alone(
+        self,
+        session: Session,
+        place: Place,
+        target: Target,
+        publication: Publication,
+        change: Change,
+        receipts: Receipts,
+    ) -> Receipt:
+        """The whole publication, for a transaction of the caller."""
+        lock_alone(session, place)
+        # With the lock, nobody can add to them any more.
+        if obstacles := catalog.obstacles(session, place):
+            raise PublishRefused(
+                f"{target.table} cannot be published into any more; nothing was written: {'; '.join(obstacles)}."
+            )
+        session.run("SET CONSTRAINTS ALL DEFERRED")
+        landing = self._pieces(session, target, publication.rows, publication.partitions)
+        table = catalog.find_table(session, target.table)
+        receipt = Replacement(DIALECT, session, table, target, publication, landing).run(change, receipts)
+        # Not left to the commit, which no timeout ends.
+        session.run("SET CONSTRAINTS ALL IMMEDIATE")
+        return receipt
 
     def _waits(self) -> Iterator[timedelta]:
         """How long each attempt may wait for the lock; all of them and the pauses between take the lock timeout."""
@@ -224,6 +269,11 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     def drop(self, location: str) -> None:
         with translated(f"Dropping {location}"), self._sessions.session() as session:
             self._storage.drop(session, location)
+
+    def _drop_quietly(self, location: str) -> None:
+        """Drop it while another error is on its way, which is the one that matters."""
+        with suppress(BackfillError):
+            self.drop(location)
 
     def cancel(self) -> None:
         self._sessions.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -69,12 +70,12 @@ def describe(session: Session, name: str, partition_by: str, key: Sequence[str],
             f"{name} is a view: it has no rows of its own to replace. Name the table that it reads, or the one that "
             "a pipeline writes."
         )
-    if obstacles := list(_obstacles(session, place)):
-        raise SpecError(f"{place} cannot be the target of a backfill: {'; '.join(obstacles)}.")
+    if found := obstacles(session, place):
+        raise SpecError(f"{place} cannot be the target of a backfill: {'; '.join(found)}.")
     partition_column = table.stored(partition_by)
     keys = tuple(table.stored(column) for column in key)
     clock = table.clock(DIALECT, partition_by, reading)
-    columns = tuple(_with_hash(session, table.columns))
+    columns = tuple(_with_hash(session, table))
     for column in columns:
         if column.name in (partition_column.name, *(one.name for one in keys)) and not column.hashable:
             raise SpecError(f"{place}.{column.name} ({column.type}) cannot be hashed, so rows cannot be matched by it.")
@@ -88,6 +89,23 @@ def describe(session: Session, name: str, partition_by: str, key: Sequence[str],
     )
 
 
+def type_under(session: Session, domain: str) -> str | None:
+    """The type that a domain narrows down, through every domain between; None for what is no domain."""
+    try:
+        with session.attempt():
+            found = session.run(
+                "WITH RECURSIVE narrowed AS ("
+                f"SELECT typtype, typbasetype, typtypmod FROM pg_catalog.pg_type WHERE oid = to_regtype({text_literal(domain)}) "
+                "UNION ALL SELECT t.typtype, t.typbasetype, t.typtypmod FROM pg_catalog.pg_type AS t "
+                "JOIN narrowed AS n ON t.oid = n.typbasetype) "
+                "SELECT format_type(typbasetype, typtypmod) FROM narrowed AS n WHERE typtype = 'd' AND NOT EXISTS "
+                "(SELECT FROM pg_catalog.pg_type AS t WHERE t.oid = n.typbasetype AND t.typtype = 'd')"
+            )
+    except psycopg.ProgrammingError:
+        return None
+    return str(found[0][0]) if found else None
+
+
 def _columns(session: Session, place: Place) -> Iterator[Column]:
     for name, spelled, nullable, generated in session.run(
         "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '' "
@@ -96,22 +114,21 @@ def _columns(session: Session, place: Place) -> Iterator[Column]:
         yield Column(name, spelled, nullable=nullable, generated=generated)
 
 
-def _with_hash(session: Session, columns: Sequence[Column]) -> Iterator[Column]:
+def _with_hash(session: Session, table: Table) -> Iterator[Column]:
     """The columns, each with whether PostgreSQL can hash its type: by its own answer, not by a list of types."""
-    every_type = list(dict.fromkeys(column.type for column in columns))
-    unhashable = set() if _hashes(session, every_type) else {one for one in every_type if not _hashes(session, [one])}
-    for column in columns:
-        yield Column(
-            column.name,
-            column.type,
-            column.nullable,
-            hashable=column.type not in unhashable,
-            generated=column.generated,
-        )
+    every = [column.name for column in table.columns]
+    unhashable = (
+        set()
+        if _hashes(session, table.place, every)
+        else {one for one in every if not _hashes(session, table.place, [one])}
+    )
+    for column in table.columns:
+        yield replace(column, hashable=column.name not in unhashable)
 
 
-def _hashes(session: Session, types: Sequence[str]) -> bool:
-    row = ", ".join(f"CAST(NULL AS {one})" for one in types)
+def _hashes(session: Session, place: Place, names: Sequence[str]) -> bool:
+    # A NULL of the column itself: a cast of NULL to a domain that forbids it would be an error of another kind.
+    row = ", ".join(f"(SELECT r.{quote(name)} FROM {place.sql} AS r WHERE FALSE)" for name in names)
     try:
         with session.attempt():
             session.run(f"SELECT hash_record_extended(ROW({row}), 0)")
@@ -120,41 +137,66 @@ def _hashes(session: Session, types: Sequence[str]) -> bool:
     return True
 
 
-def _obstacles(session: Session, place: Place) -> Iterator[str]:
+def obstacles(session: Session, place: Place) -> list[str]:
     """What would make a publish do more, or less, than replace rows; each with what to do about it."""
+    return list(_obstacles(session, place))
+
+
+def _obstacles(session: Session, place: Place) -> Iterator[str]:
     oid = _oid(place)
+    tree = f"(SELECT {oid} AS relid UNION SELECT relid FROM pg_partition_tree({oid}))"
     ((kind, hidden, children),) = session.run(
         f"SELECT c.relkind, row_security_active(c.oid), (SELECT count(*) FROM pg_catalog.pg_inherits AS i "
         f"WHERE i.inhparent = c.oid AND c.relkind = 'r') FROM pg_catalog.pg_class AS c WHERE c.oid = {oid}"
     )
     if kind == "f":
         yield "it is a foreign table, whose rows another server commits"
+    elif foreign := _names(
+        session, f"SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE relkind = 'f' AND oid IN {tree}"
+    ):
+        yield f"its partitions {foreign} are foreign tables, whose rows another server commits"
     if children:
         yield f"{children} tables inherit from it, and their rows would be read as its own; name one of them"
     if hidden:
         yield "row-level security hides rows from this role; use a role with BYPASSRLS, or the owner"
-    if triggers := session.run(
-        "SELECT string_agg(DISTINCT quote_ident(tgname), ', ' ORDER BY quote_ident(tgname)) FROM pg_catalog.pg_trigger "
-        f"WHERE tgrelid IN (SELECT relid FROM pg_partition_tree({oid}) UNION SELECT {oid}) "
-        "AND NOT tgisinternal AND tgenabled <> 'D' HAVING count(*) > 0"
+    if loose := _names(
+        session,
+        "SELECT DISTINCT quote_ident(a.attname) FROM pg_catalog.pg_attribute AS a JOIN pg_catalog.pg_collation AS l "
+        f"ON l.oid = a.attcollation WHERE a.attrelid = {oid} AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT l.collisdeterministic",
     ):
-        yield f"its triggers {triggers[0][0]} would fire for every row of the range; disable them for the backfill"
-    if rules := session.run(
-        "SELECT string_agg(quote_ident(rulename), ', ') FROM pg_catalog.pg_rewrite "
-        f"WHERE ev_class = {oid} HAVING count(*) > 0"
+        yield f"its columns {loose} have a collation to which different texts are equal, so that a change could go unseen"
+    fires = "IN ('O', 'A')"
+    if triggers := _names(
+        session,
+        "SELECT DISTINCT quote_ident(tgname) FROM pg_catalog.pg_trigger "
+        f"WHERE tgrelid IN {tree} AND NOT tgisinternal AND tgenabled {fires}",
     ):
-        yield f"its rules {rules[0][0]} rewrite what a publish does; drop them"
+        yield f"its triggers {triggers} would fire for every row of the range; disable them for the backfill"
+    if rules := _names(
+        session,
+        f"SELECT quote_ident(rulename) FROM pg_catalog.pg_rewrite WHERE ev_class = {oid} AND ev_enabled {fires}",
+    ):
+        yield f"its rules {rules} rewrite what a publish does; drop them"
+    # A key that refers to a partitioned table is there once more for each partition; it counts once.
     for name, referrer, action, deferrable in session.run(
-        "SELECT quote_ident(conname), conrelid::regclass::text, confdeltype, condeferrable "
-        f"FROM pg_catalog.pg_constraint WHERE contype = 'f' AND confrelid = {oid} AND conparentid = 0 ORDER BY 1"
+        "SELECT quote_ident(conname), conrelid::regclass::text, confdeltype, condeferrable FROM pg_catalog.pg_constraint AS k "
+        f"WHERE contype = 'f' AND confrelid IN {tree} AND NOT EXISTS (SELECT FROM pg_catalog.pg_constraint AS p "
+        f"WHERE p.oid = k.conparentid AND p.confrelid IN {tree}) ORDER BY 1"
     ):
         if action in _SPREADING:
             yield f"deleting its rows would {_SPREADING[action]} rows of {referrer} (foreign key {name})"
+        elif action == "r":
+            yield f"{referrer} restricts deleting its rows (foreign key {name}), and no such check can wait; make it NO ACTION DEFERRABLE"
         elif not deferrable:
             yield (
                 f"{referrer} refers to its rows (foreign key {name}), so none can be replaced; "
                 f"ALTER TABLE {referrer} ALTER CONSTRAINT {name} DEFERRABLE"
             )
+
+
+def _names(session: Session, sql: str) -> str:
+    return ", ".join(sorted(name for (name,) in session.run(sql)))
 
 
 _SPREADING = {"c": "delete", "n": "empty columns of", "d": "reset columns of"}

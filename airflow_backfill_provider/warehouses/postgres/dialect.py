@@ -39,6 +39,9 @@ class PostgresDialect:
         # IN finds no NULL either, and is planned as one hash semi-join; EXISTS would need the condition around it.
         return f"(SELECT * FROM {left} WHERE ({', '.join(f'r.{quote(name)}' for name in names)}) IN ({right})) AS r"
 
+    def count_schemas(self, database: str, schema: str) -> str:
+        return f"SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = {text_literal(schema)}"
+
     def count_tables(self, database: str, schema: str, name: str) -> str:
         return (
             "SELECT count(*) FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace "

@@ -1,12 +1,20 @@
-"""The lock that keeps every other writer out of a table, and who has it instead."""
+"""The lock that keeps every other writer out of a table, and who holds us up meanwhile."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.relational.tables import Place
-from airflow_backfill_provider.warehouses.sql import quote_path, text_literal
 
-_LETS_US_IN = ("AccessShareLock", "RowShareLock")
+_LOOKS = 3
+"""How often a watch looks while one wait lasts."""
+_SELDOM = timedelta(seconds=1)
 
 
 def lock_alone(session: Session, place: Place) -> None:
@@ -19,23 +27,69 @@ def lock_alone(session: Session, place: Place) -> None:
     session.run(f"LOCK TABLE {place.sql} IN SHARE ROW EXCLUSIVE MODE")
 
 
-def holders(session: Session, place: Place) -> str:
-    """A sentence that names who has, or waits for, a lock that we cannot share."""
-    relation = f"{text_literal(quote_path(place.schema, place.name))}::regclass"
-    shared = ", ".join(map(text_literal, _LETS_US_IN))
-    found = session.run(
-        "SELECT DISTINCT a.pid, a.usename, a.application_name, a.state, left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
-        "date_trunc('second', clock_timestamp() - a.xact_start)::text, l.granted "
-        "FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a USING (pid) "
-        f"WHERE l.relation = {relation} AND l.mode NOT IN ({shared}) AND l.pid <> pg_backend_pid() ORDER BY l.granted DESC, 1 LIMIT 5"
-    )
-    if not found:
-        return "Whoever had it has let go of it by now."
-    return (
-        "; ".join(
-            f"Process {pid} of {user}{f' ({application})' if application else ''} {'has' if granted else 'waits for'} it, "
-            f"{state}, in a transaction since {since}: {query}"
-            for pid, user, application, state, query, since, granted in found
+class Watch:
+    """Looks, from a session of its own, at who holds up another one: once a wait is over, the server cannot say any more."""
+
+    def __init__(self, beside: Session) -> None:
+        self._beside = beside
+        self._found: list[str] = []
+
+    @property
+    def blockers(self) -> str:
+        """A sentence for each process that held the session up when it was last looked at."""
+        return " ".join(self._found) or "Nobody was seen to hold it."
+
+    @contextmanager
+    def of(self, pid: int, wait: timedelta) -> Iterator[None]:
+        """Watch that server process, which waits for a lock at most so long."""
+        over = threading.Event()
+        pause = min(wait / _LOOKS, _SELDOM).total_seconds()
+
+        def look() -> None:
+            while not over.wait(pause):
+                try:
+                    self._found = _blockers(self._beside, pid) or self._found
+                except psycopg.Error:
+                    return
+
+        thread = threading.Thread(target=look, name="safe-backfill-lock-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _blockers(session: Session, pid: int) -> list[str]:
+    """Who has, or waits before us for, a lock that the process needs: of a table, a row, a transaction, anything."""
+    with session.transaction(read_only=True):
+        processes = session.run(
+            "SELECT b.pid, a.usename, a.application_name, coalesce(a.state, a.backend_type), "
+            "left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
+            "date_trunc('second', clock_timestamp() - a.xact_start)::text "
+            f"FROM (SELECT DISTINCT unnest(pg_blocking_pids({pid})) AS pid) AS b "
+            "LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid LIMIT 5"
         )
-        + "."
-    )
+        found = [_sentence(*process) for process in processes if process[0]]
+        if len(found) < len(processes):
+            # The server gives 0 for every transaction that was prepared for a commit in two phases.
+            found += [
+                f"A transaction that {owner} prepared as {gid!r} at {prepared} holds it; COMMIT PREPARED or ROLLBACK PREPARED it."
+                for gid, owner, prepared in session.run(
+                    "SELECT gid, owner, date_trunc('second', prepared)::text FROM pg_catalog.pg_prepared_xacts "
+                    "WHERE database = current_database() ORDER BY prepared LIMIT 5"
+                )
+            ]
+    return found
+
+
+def _sentence(
+    pid: int, user: str | None, application: str | None, state: str | None, query: str | None, since: str | None
+) -> str:
+    parts = [
+        f"Process {pid}" + (f" of {user}" if user else "") + (f" ({application})" if application else "") + " holds it",
+        *([state] if state else []),
+        *([f"in a transaction since {since}"] if since else []),
+    ]
+    return ", ".join(parts) + (f": {query}." if query else ".")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.postgres.session import Session
-from airflow_backfill_provider.warehouses.relational.receipts import SCHEMA
+from airflow_backfill_provider.warehouses.postgres.storage import LIST
+from airflow_backfill_provider.warehouses.relational.receipts import SCHEMA, TABLE
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
 
-_NEEDED = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_ON_THE_TARGET = ("SELECT", "INSERT", "UPDATE", "DELETE")
+_ON_THE_LIST = ("SELECT", "INSERT", "DELETE")
+_ON_RECEIPTS = ("SELECT", "INSERT")
 
 
 def preflight(session: Session, place: Place, staging_schema: str) -> None:
@@ -21,27 +26,44 @@ def preflight(session: Session, place: Place, staging_schema: str) -> None:
         raise WarehouseError(
             "The connection leads to a hot standby, which takes no writes; nothing was done. Connect to the primary."
         )
-    table = text_literal(quote_path(place.schema, place.name))
-    wanted = ", ".join(f"has_table_privilege({table}, {text_literal(right)})" for right in _NEEDED)
-    (allowed,) = session.run(f"SELECT {wanted}")
-    if missing := [right for right, has in zip(_NEEDED, allowed, strict=True) if not has]:
-        rights = ", ".join(missing)
-        raise WarehouseError(
-            f"{role} may not {rights} on {place}; nothing was done. Run: GRANT {rights} ON {place.short_sql} TO {quote(role)}"
-        )
-    for schema in (staging_schema, SCHEMA):
-        ((exists, may_create, may_make),) = session.run(
-            f"SELECT n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE, USAGE'), FALSE), "
-            f"has_database_privilege(current_database(), 'CREATE') FROM (SELECT 1) AS one "
-            f"LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = {text_literal(schema)}"
-        )
-        if not (may_create if exists else may_make):
-            verb = "write into" if exists else "make"
-            raise WarehouseError(
-                f"{role} may not {verb} the schema {schema}, where stages, backups and receipts go; nothing was done. "
-                + (
-                    f"Run: GRANT USAGE, CREATE ON SCHEMA {quote(schema)} TO {quote(role)}"
-                    if exists
-                    else f"Run: CREATE SCHEMA {quote(schema)} AUTHORIZATION {quote(role)}"
-                )
+    _on_table(session, role, quote_path(place.schema, place.name), _ON_THE_TARGET)
+    _on_own(session, role, staging_schema, LIST, _ON_THE_LIST, always_creates=True)
+    _on_own(session, role, SCHEMA, TABLE, _ON_RECEIPTS, always_creates=False)
+
+
+def _on_own(
+    session: Session, role: str, schema: str, table: str, rights: Sequence[str], *, always_creates: bool
+) -> None:
+    """What is needed of a schema of ours and of the table in it; either may have been made by another role."""
+    ((exists, has_table, may_use, may_create, may_make),) = session.run(
+        "SELECT n.oid IS NOT NULL, c.oid IS NOT NULL, has_schema_privilege(n.oid, 'USAGE'), "
+        "has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE') "
+        f"FROM (SELECT 1) AS one LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = {text_literal(schema)} "
+        f"LEFT JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = {text_literal(table)}"
+    )
+    if not exists:
+        if not may_make:
+            raise _missing(
+                role, f"make the schema {schema}", f"CREATE SCHEMA {quote(schema)} AUTHORIZATION {quote(role)}"
             )
+        return
+    creates = always_creates or not has_table
+    if not may_use or (creates and not may_create):
+        needed = "USAGE, CREATE" if creates else "USAGE"
+        raise _missing(
+            role, f"write into the schema {schema}", f"GRANT {needed} ON SCHEMA {quote(schema)} TO {quote(role)}"
+        )
+    if has_table:
+        _on_table(session, role, quote_path(schema, table), rights)
+
+
+def _on_table(session: Session, role: str, table: str, needed: Sequence[str]) -> None:
+    wanted = ", ".join(f"has_table_privilege({text_literal(table)}, {text_literal(right)})" for right in needed)
+    (allowed,) = session.run(f"SELECT {wanted}")
+    if missing := [right for right, has in zip(needed, allowed, strict=True) if not has]:
+        rights = ", ".join(missing)
+        raise _missing(role, f"{rights} on {table}", f"GRANT {rights} ON {table} TO {quote(role)}")
+
+
+def _missing(role: str, what: str, mend: str) -> WarehouseError:
+    return WarehouseError(f"{role} may not {what}; nothing was done. Run: {mend}")

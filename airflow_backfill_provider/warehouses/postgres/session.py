@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -20,29 +21,57 @@ from airflow_backfill_provider.warehouses.sql import text_literal
 
 Connect = Callable[[], "psycopg.Connection[Any]"]
 """Opens a connection to the warehouse."""
+_SAME_FOR_ALL = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "standard_conforming_strings": "on",
+}
+"""Settings on which the meaning of a literal, or how a value is read back, would hang."""
+_CANCELS = 3
+_CANCEL_PAUSE = 0.05
 
 
 class Session:
     """One connection; the caller's own thread runs it, any thread may :meth:`cancel` it.
 
     Settings are local to a transaction and nothing is prepared by name, so that a transaction pooler may stand between.
+    ``lock_timeout`` is how long a statement waits for any lock, where its transaction says nothing else.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], statement_timeout: timedelta | None) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], statement_timeout: timedelta | None, lock_timeout: timedelta
+    ) -> None:
         self._connection = connection
-        self._settings = {
-            "TimeZone": "UTC",
+        self._settings = _SAME_FOR_ALL | {
             "statement_timeout": _milliseconds(statement_timeout or timedelta()),
-            "lock_timeout": "0",
+            "lock_timeout": _milliseconds(lock_timeout),
         }
+        self._is_cancelled = False
         connection.autocommit = True
         connection.prepare_threshold = None
         connection.row_factory = tuple_row
 
     @property
-    def is_broken(self) -> bool:
-        """Whether the connection cannot be used any more."""
-        return self._connection.closed
+    def is_reusable(self) -> bool:
+        """Whether another call may have it: open, not cancelled, and nothing is going on in it."""
+        idle = self._connection.info.transaction_status is pq.TransactionStatus.IDLE
+        return idle and not self._is_cancelled
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server still answers on it."""
+        try:
+            self._connection.execute("SELECT 1")
+        except psycopg.Error:
+            return False
+        return True
+
+    @property
+    def pid(self) -> int:
+        """The server's process that serves the transaction of this moment."""
+        ((pid,),) = self.run("SELECT pg_backend_pid()")
+        return int(pid)
 
     @property
     def server_version(self) -> int:
@@ -50,25 +79,29 @@ class Session:
         return self._connection.info.server_version
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Execute the statement and return its rows; of one that writes rows, how many it wrote."""
+        """Execute the statement and return its rows; of one that writes rows, how many it wrote.
+
+        :raises psycopg.errors.QueryCanceled: also when :meth:`cancel` came between two statements.
+        """
+        if self._is_cancelled:
+            raise errors.QueryCanceled("the call was cancelled")
         cursor = self._connection.execute(sql)
         if cursor.description is not None:
             return cursor.fetchall()
         return [(cursor.rowcount,)] if cursor.rowcount >= 0 else []
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False, lock_timeout: timedelta = timedelta()) -> Iterator[None]:
+    def transaction(self, *, read_only: bool = False, lock_timeout: timedelta | None = None) -> Iterator[None]:
         """One transaction: committed at the end, rolled back on any error; within another one, a part of that.
 
-        Each statement of it sees what was committed before the statement began.
-
-        :param lock_timeout: how long to wait for any lock; zero: for ever.
+        Each statement that may write sees what was committed before it began; those of a reading transaction all see the
+        same rows, as numbers that are held against each other must.
         """
         if self._connection.info.transaction_status is not pq.TransactionStatus.IDLE:
             yield
             return
-        settings = self._settings | {"lock_timeout": _milliseconds(lock_timeout)}
-        self.run(f"BEGIN ISOLATION LEVEL READ COMMITTED {'READ ONLY' if read_only else 'READ WRITE'}")
+        settings = self._settings | ({} if lock_timeout is None else {"lock_timeout": _milliseconds(lock_timeout)})
+        self.run(f"BEGIN ISOLATION LEVEL {'REPEATABLE READ READ ONLY' if read_only else 'READ COMMITTED READ WRITE'}")
         try:
             self.run("; ".join(f"SET LOCAL {name} = {text_literal(value)}" for name, value in settings.items()))
             yield
@@ -111,13 +144,14 @@ class Session:
 
         A bare NULL has the type :data:`UNKNOWN`, which the server would call text.
         """
-        wrapped = f"SELECT * FROM (\n{select}\n) AS s".encode()
+        encoding = self._connection.info.encoding
+        wrapped = f"SELECT * FROM (\n{select}\n) AS s".encode(encoding)
         connection = self._connection.pgconn
         for result in (connection.prepare(b"", wrapped), connection.describe_prepared(b"")):
             if result.status != pq.ExecStatus.COMMAND_OK:
-                raise errors.error_from_result(result)
+                raise errors.error_from_result(result, encoding=encoding)
         found = [
-            ((result.fname(number) or b"").decode(), result.ftype(number), result.fmod(number))
+            ((result.fname(number) or b"").decode(encoding), result.ftype(number), result.fmod(number))
             for number in range(result.nfields)
         ]
         if not found:
@@ -131,46 +165,65 @@ class Session:
         ]
 
     def cancel(self) -> None:
-        """End the statement that is running now, if one is."""
-        with suppress(psycopg.Error):
-            self._connection.cancel_safe(timeout=5)
+        """End the statement that is running now, and let none follow it but the ROLLBACK."""
+        self._is_cancelled = True
+        # A statement that was just being sent when the first request came is met by the next.
+        for _ in range(_CANCELS):
+            self._end_statement()
+            time.sleep(_CANCEL_PAUSE)
+            if self._connection.info.transaction_status is not pq.TransactionStatus.ACTIVE:
+                break
 
     def close(self) -> None:
-        """Let go of the connection; an open transaction is rolled back."""
+        """Let go of the connection; a running statement is ended, and an open transaction rolled back."""
+        # The server would not notice that nobody waits for the answer any more.
+        if self._connection.info.transaction_status is pq.TransactionStatus.ACTIVE:
+            self._end_statement()
         with suppress(psycopg.Error):
             self._connection.close()
+
+    def _end_statement(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.cancel_safe(timeout=5)
 
 
 class Sessions:
     """Opens sessions, and keeps those that ended well for the next call."""
 
-    def __init__(self, connect: Connect, statement_timeout: timedelta | None) -> None:
+    def __init__(self, connect: Connect, statement_timeout: timedelta | None, lock_timeout: timedelta) -> None:
         self._connect = connect
         self._statement_timeout = statement_timeout
+        self._lock_timeout = lock_timeout
         self._busy: set[Session] = set()
         self._idle: list[Session] = []
 
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session that no other call has meanwhile."""
-        try:
-            session = self._idle.pop()
-        except IndexError:
-            session = Session(self._connect(), self._statement_timeout)
+        session = self._kept() or Session(self._connect(), self._statement_timeout, self._lock_timeout)
         self._busy.add(session)
         try:
             yield session
         finally:
             self._busy.discard(session)
-            if session.is_broken:
-                session.close()
-            else:
+            if session.is_reusable:
                 self._idle.append(session)
+            else:
+                session.close()
 
     def cancel(self) -> None:
         """End every statement that is running now, from any thread."""
         for session in tuple(self._busy):
             session.cancel()
+
+    def _kept(self) -> Session | None:
+        """One that ended well and is still there: a server or a firewall may have closed it since."""
+        while self._idle:
+            session = self._idle.pop()
+            if session.is_alive:
+                return session
+            session.close()
+        return None
 
     def close(self) -> None:
         """Let go of every connection that is not in use."""

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from datetime import UTC
 from uuid import uuid4
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import SpecError, WarehouseError
 from airflow_backfill_provider.warehouses.base import StorageItem
+from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import quote, quote_path, text_literal
 
-_LISTED = "stored_tables"
+LIST = "stored_tables"
+"""The table that lists the stages and backups, in their schema."""
+_LONGEST_NAME = 63
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _LOCATION = re.compile(r"\A(stage|backup)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
 _SCHEMA_LOCK = 7_245_183_551
@@ -27,8 +30,12 @@ class Storage:
     """
 
     def __init__(self, schema: str) -> None:
+        if (size := len(schema.encode())) > _LONGEST_NAME:
+            raise SpecError(
+                f"The staging schema {schema!r} has {size} bytes, and PostgreSQL cuts names off after {_LONGEST_NAME}."
+            )
         self.schema = schema
-        self._list = quote_path(schema, _LISTED)
+        self._list = quote_path(schema, LIST)
 
     def prepare(self, session: Session) -> None:
         """Make the schema and its list; silent when they exist.
@@ -41,9 +48,7 @@ class Storage:
             self.serialize(session)
             if self._exists(session):
                 return
-            ((schemas,),) = session.run(
-                f"SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = {text_literal(self.schema)}"
-            )
+            ((schemas,),) = session.run(DIALECT.count_schemas("", self.schema))
             if not schemas:
                 session.run(f"CREATE SCHEMA {quote(self.schema)}")
             session.run(
@@ -62,11 +67,15 @@ class Storage:
         kind: str,
         backfill_id: str,
         label: str,
+        place: Place,
         columns: Sequence[str],
         keys: Sequence[str] = (),
     ) -> str:
-        """Make an empty table and list it, for a transaction of the caller; returns its location.
+        """Make an empty table with these columns of another one and list it, for a transaction of the caller.
 
+        They have its types and collations, by which equal values hash equally, and none of its constraints.
+
+        :returns: its location.
         :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
         """
         for word in (backfill_id, label):
@@ -77,7 +86,9 @@ class Storage:
         location = f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
         # What is lost in a crash of the server is staged again; a backup must outlive it.
         unlogged = "UNLOGGED " if kind == "stage" else ""
-        session.run(f"CREATE {unlogged}TABLE {self.sql(location)} ({', '.join(columns)})")
+        session.run(
+            f"CREATE {unlogged}TABLE {self.sql(location)} AS SELECT {', '.join(columns)} FROM {place.sql} WITH NO DATA"
+        )
         session.run(
             f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
         )
@@ -137,18 +148,30 @@ class Storage:
                 session.run(f"DROP TABLE IF EXISTS {self.sql(location)}")
                 session.run(f"DELETE FROM {self._list} WHERE location = {text_literal(location)}")
 
+    def analyze(self, session: Session, location: str) -> None:
+        """Tell the planner what is in it: without that, it takes a million rows for a few hundred and loops over them."""
+        with session.transaction():
+            session.run(f"ANALYZE {self.sql(location)}")
+
     def refuse_wider(self, session: Session, location: str, place: Place) -> None:
         """Refuse a table that somebody may read who may not read the published one.
 
         :raises WarehouseError: naming the roles.
         """
         may_read = "has_schema_privilege(r.oid, {schema}, 'USAGE') AND has_table_privilege(r.oid, {table}, 'SELECT')"
+        # A stage has no policies, so where the table hides rows only those may read it from whom it hides none.
+        sees_all = (
+            "(NOT c.relrowsecurity OR r.rolsuper OR r.rolbypassrls "
+            "OR NOT c.relforcerowsecurity AND pg_has_role(r.oid, c.relowner, 'USAGE'))"
+        )
         sides = [
             may_read.format(schema=text_literal(schema), table=text_literal(quote_path(schema, name)))
             for schema, name in ((self.schema, location), (place.schema, place.name))
         ]
         wider = session.run(
-            f"SELECT r.rolname FROM pg_catalog.pg_roles AS r WHERE {sides[0]} AND NOT ({sides[1]}) ORDER BY 1 LIMIT 10"
+            "SELECT r.rolname FROM pg_catalog.pg_roles AS r, pg_catalog.pg_class AS c "
+            f"WHERE c.oid = {text_literal(place.sql)}::regclass AND r.rolname !~ '^pg_' AND {sides[0]} AND NOT ({sides[1]} AND {sees_all}) "
+            "ORDER BY 1 LIMIT 10"
         )
         if wider:
             raise WarehouseError(
@@ -157,8 +180,9 @@ class Storage:
             )
 
     def _exists(self, session: Session) -> bool:
-        ((there,),) = session.run(f"SELECT to_regclass({text_literal(self._list)}) IS NOT NULL")
-        return bool(there)
+        # Not with to_regclass, which answers from a cache that another session's commit has not reached yet.
+        ((tables,),) = session.run(DIALECT.count_tables("", self.schema, LIST))
+        return bool(tables)
 
 
 def _refuse_foreign(location: str) -> None:

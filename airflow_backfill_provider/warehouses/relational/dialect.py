@@ -65,6 +65,10 @@ class Dialect(Protocol):
         """The rows of the left side (alias ``r``) whose columns of these names are a row of the right side, as a FROM."""
         ...
 
+    def count_schemas(self, database: str, schema: str) -> str:
+        """How many schemas have exactly this name: 1 or 0, whoever may use them."""
+        ...
+
     def count_tables(self, database: str, schema: str, name: str) -> str:
         """How many tables have exactly this name: 1 or 0, whoever may read them."""
         ...

@@ -50,7 +50,10 @@ class Receipts:
     def create(self) -> None:
         """Make the table of receipts; silent when it exists."""
         if not self._exists():
-            self._run(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
+            ((schemas,),) = self._run(self._dialect.count_schemas(self._place.database, SCHEMA))
+            # A role that may not make schemas may not say IF NOT EXISTS either, though one was made for it.
+            if not schemas:
+                self._run(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
             self._run(f"CREATE TABLE IF NOT EXISTS {self._name} ({_COLUMNS})")
 
     def write(self, publication: Publication, deleted: int, inserted: int) -> Receipt:

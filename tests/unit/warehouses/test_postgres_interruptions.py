@@ -1,0 +1,339 @@
+"""Staging, backing up, publishing and undoing, ended at every statement: killed, cancelled, cut off, out of time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from postgres_shop import (
+    MERGE_STEPS,
+    RANGE,
+    STEPS,
+    Shop,
+    before_statement,
+    beside,
+    clean_server,
+    pytestmark,
+    raised,
+    run_process,
+    transaction,
+)
+from stage_writing import write_one
+
+from airflow_backfill_provider.errors import ConnectionLost, TargetMoved, WarehouseError
+from airflow_backfill_provider.warehouses.base import Action
+from airflow_backfill_provider.warehouses.postgres.session import Session
+
+__all__ = ["clean_server", "pytestmark"]
+
+PUBLISH = """
+shop = Shop.open(database)
+publication = shop.publication(shop.stage(*RANGE))
+kill_after({step!r})
+shop.warehouse.{mechanism}(shop.target, publication)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "step"),
+    [*(("replace_partitions", step) for step in STEPS), *(("merge", step) for step in MERGE_STEPS[2:])],
+)
+def test_killed_before_the_commit_it_leaves_the_old_rows_and_a_second_publish_converges(
+    mechanism: str, step: str
+) -> None:
+    shop = Shop.create()
+    old, outside = shop.amounts(), shop.outside()
+
+    killed = run_process(shop.database, PUBLISH.format(step=step, mechanism=mechanism))
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert shop.amounts() == old
+    assert shop.warehouse.receipts(shop.target) == ()
+    getattr(shop.warehouse, mechanism)(shop.target, shop.publication(shop.stage(*RANGE)))
+    assert shop.amounts() == raised(old)
+    assert shop.outside() == outside
+    assert [receipt.sequence for receipt in shop.warehouse.receipts(shop.target)] == [1]
+    assert shop.database.running() == []
+
+
+def test_killed_right_after_the_commit_it_leaves_the_new_rows_with_their_receipt() -> None:
+    shop = Shop.create()
+    old, outside, baseline = shop.amounts(), shop.outside(), shop.fingerprint(*RANGE)
+    body = """
+shop = Shop.open(database)
+publication = shop.publication(shop.stage(*RANGE))
+original = Session.run
+def run(session, sql):
+    if "receipts" in sql and "INSERT" in sql:
+        Session.run = lambda own, text: (original(own, text), die() if text == "COMMIT" else None)[0]
+    return original(session, sql)
+Session.run = run
+shop.warehouse.replace_partitions(shop.target, publication)
+"""
+
+    killed = run_process(shop.database, body)
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert shop.amounts() == raised(old)
+    assert shop.outside() == outside
+    (receipt,) = shop.warehouse.receipts(shop.target)
+    assert (receipt.keys, receipt.deleted, receipt.inserted) == (tuple(p.key for p in RANGE), 30, 30)
+    with pytest.raises(TargetMoved):
+        shop.warehouse.replace_partitions(shop.target, shop.publication(shop.stage(*RANGE), before=baseline))
+
+
+def _cancel(shop: Shop, session: Session) -> None:
+    shop.warehouse.cancel()
+
+
+def _terminate(shop: Shop, session: Session) -> None:
+    shop.database.execute(f"SELECT pg_terminate_backend({session._connection.info.backend_pid}, 5000)")
+
+
+def _reset(shop: Shop, session: Session) -> None:
+    with socket.socket(fileno=os.dup(session._connection.fileno())) as own:
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _break(shop: Shop, session: Session) -> None:
+    raise ZeroDivisionError
+
+
+WAYS: dict[Callable[[Shop, Session], None], type[Exception]] = {
+    _cancel: WarehouseError,
+    _terminate: ConnectionLost,
+    _reset: ConnectionLost,
+    _break: ZeroDivisionError,
+}
+
+
+def _stage(shop: Shop) -> Any:
+    return shop.stage(*RANGE)
+
+
+def _back_up(shop: Shop) -> Any:
+    return shop.warehouse.back_up(shop.target, "b1", RANGE, label="x")
+
+
+def _replace(shop: Shop) -> Any:
+    return shop.warehouse.replace_partitions(shop.target, _prepared(shop))
+
+
+def _merge(shop: Shop) -> Any:
+    return shop.warehouse.merge(shop.target, _prepared(shop))
+
+
+def _undo(shop: Shop) -> Any:
+    return _replace(shop)
+
+
+def _error_of(call: Callable[[], Any]) -> Exception | None:
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None
+
+
+_publications: dict[int, Any] = {}
+
+
+def _prepared(shop: Shop) -> Any:
+    return _publications[id(shop)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
+@pytest.mark.parametrize("verb", [_stage, _back_up, _replace, _merge, _undo], ids=lambda verb: verb.__name__.strip("_"))
+def test_ended_before_any_statement_a_call_leaves_old_or_new_and_works_when_repeated(
+    verb: Callable[[Shop], Any], way: Callable[[Shop, Session], None]
+) -> None:
+    shop = Shop.create(key="PRIMARY KEY")
+    backup, baseline = shop.warehouse.back_up(shop.target, "b1", RANGE, label="first")
+    staged = shop.stage(*RANGE)
+    publication = shop.publication(staged)
+    undo = shop.publication(backup, action=Action.ROLLBACK, before=publication.after, after=baseline)
+    old, outside = shop.amounts(), shop.outside()
+    stored = {item.location for item in shop.warehouse.storage()}
+
+    def restore() -> None:
+        wanted, now = (undo, publication) if verb is _undo else (publication, undo)
+        _publications[id(shop)] = wanted
+        if shop.fingerprint(*RANGE) != wanted.before:
+            shop.warehouse.replace_partitions(shop.target, now)
+
+    number = 0
+    while True:
+        number += 1
+        restore()
+        known = shop.amounts()
+        receipts = len(shop.warehouse.receipts(shop.target))
+        with pytest.MonkeyPatch.context() as patch:
+            statements = before_statement(number, lambda session: way(shop, session), patch)
+            error = _error_of(lambda: verb(shop))
+        if len(statements) >= number:
+            assert type(error) is WAYS[way], statements[number - 1]
+            assert way is not _cancel or "was cancelled" in str(error)
+        else:
+            assert error is None
+        committed = len(shop.warehouse.receipts(shop.target)) - receipts
+        new = old if verb is _undo else raised(old)
+        assert shop.amounts() == (new if committed else known)
+        assert shop.outside() == outside
+        assert shop.database.running() == []
+        if len(statements) < number:
+            break
+        for item in shop.warehouse.storage():
+            if item.location not in stored:
+                assert item.kind == "stage" or verb is _back_up
+                shop.warehouse.drop(item.location)
+    assert number > 5
+
+
+@pytest.mark.parametrize("end", ["cancel", "terminate", "timeout"])
+def test_a_statement_that_runs_is_ended_on_the_server_too(end: str) -> None:
+    timeout = timedelta(seconds=0.5) if end == "timeout" else None
+    shop = Shop.create(statement_timeout=timeout)
+    slow = "SELECT id, day, amount, note FROM analytics.orders, pg_sleep(30) WHERE day = DATE '2024-01-02'"
+
+    def stage() -> None:
+        with shop.warehouse.open_stage(shop.target, "b1", "slow") as stage:
+            write_one(stage, RANGE[0], slow)
+
+    with beside(stage) as outcome:
+        while not (running := shop.database.rows("SELECT pid FROM pg_stat_activity WHERE query ~ '^INSERT.*pg_sleep'")):
+            time.sleep(0.02)
+        if end == "cancel":
+            shop.warehouse.cancel()
+        elif end == "terminate":
+            shop.database.execute(f"SELECT pg_terminate_backend({running[0][0]})")
+
+    (error,) = outcome
+    assert type(error) is (ConnectionLost if end == "terminate" else WarehouseError)
+    assert {"cancel": "was cancelled", "terminate": "lost", "timeout": "statement_timeout"}[end] in str(error)
+    assert shop.database.running() == []
+    assert shop.warehouse.storage() == ()
+
+
+class TimeIsUpError(BaseException):
+    """As a task's own alarm raises it, out of a signal handler, in the middle of whatever runs."""
+
+
+def test_an_alarm_in_the_middle_of_a_statement_ends_it_on_the_server_and_is_what_is_raised() -> None:
+    shop = Shop.create()
+
+    def alarm(*_: Any) -> None:
+        raise TimeIsUpError
+
+    slow = "SELECT id, day, amount, note FROM analytics.orders, pg_sleep(30) WHERE day = DATE '2024-01-02'"
+    before = signal.signal(signal.SIGALRM, alarm)
+    started = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(TimeIsUpError), shop.warehouse.open_stage(shop.target, "b1", "slow") as stage:
+            write_one(stage, RANGE[0], slow)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert time.monotonic() - started < 15
+    assert shop.database.running() == []
+    assert shop.warehouse.storage() == ()
+    assert shop.stage(*RANGE).partitions[0].fingerprint.rows == 10
+
+
+def test_a_cancel_from_a_signal_handler_of_the_waiting_thread_ends_the_call() -> None:
+    shop = Shop.create()
+    before = signal.signal(signal.SIGALRM, lambda *_: shop.warehouse.cancel())
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    slow = "SELECT id, day, amount, note FROM analytics.orders, pg_sleep(30) WHERE day = DATE '2024-01-02'"
+    try:
+        with pytest.raises(WarehouseError, match="was cancelled"):
+            with shop.warehouse.open_stage(shop.target, "b1", "slow") as stage:
+                write_one(stage, RANGE[0], slow)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert shop.database.running() == []
+    assert shop.warehouse.storage() == ()
+
+
+def test_a_publish_that_waits_for_its_lock_is_cancelled_at_once() -> None:
+    shop = Shop.create()
+    publication = shop.publication(shop.stage(*RANGE))
+    with transaction(shop.database, "LOCK TABLE analytics.orders IN SHARE MODE"):
+        with beside(lambda: shop.warehouse.replace_partitions(shop.target, publication)) as outcome:
+            while not shop.database.rows("SELECT 1 FROM pg_locks WHERE NOT granted"):
+                time.sleep(0.02)
+            started = time.monotonic()
+            shop.warehouse.cancel()
+        took = time.monotonic() - started
+
+    assert "was cancelled" in str(outcome[0])
+    assert took < 3
+
+
+def test_a_connection_that_was_closed_while_idle_is_replaced_without_an_error() -> None:
+    shop = Shop.create()
+    shop.database.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'backfill' "
+        "AND datname = current_database()"
+    )
+
+    assert shop.fingerprint(*RANGE)["2024-01-02"].rows == 10
+
+
+def test_a_server_that_cannot_be_reached_is_a_lost_connection() -> None:
+    shop = Shop.create()
+    warehouse = shop.database.warehouse(login={"port": 1})
+
+    with pytest.raises(ConnectionLost):
+        warehouse.receipts(shop.target)
+
+
+def test_a_writer_that_was_cut_off_cannot_write_into_the_stage_of_the_next_attempt() -> None:
+    shop = Shop.create()
+    with shop.warehouse.open_stage(shop.target, "b1", "batch-1") as late:
+        write_one(
+            late, RANGE[0], "SELECT id, day, amount + 1 AS amount, note FROM analytics.orders WHERE day = '2024-01-02'"
+        )
+        again = shop.stage(*RANGE)
+        write_one(
+            late, RANGE[0], "SELECT id, day, amount + 9 AS amount, note FROM analytics.orders WHERE day = '2024-01-02'"
+        )
+
+    assert shop.warehouse.fingerprint(shop.target, again, RANGE) == {
+        entry.partition.key: entry.fingerprint for entry in again.partitions
+    }
+
+
+@pytest.mark.parametrize("way", [_terminate, _reset])
+def test_a_connection_that_is_lost_while_the_server_describes_a_statement_is_a_lost_connection(
+    monkeypatch: pytest.MonkeyPatch, way: Callable[[Shop, Session], None]
+) -> None:
+    shop = Shop.create()
+    original = Session.columns
+
+    def columns(session: Session, select: str) -> Any:
+        way(shop, session)
+        return original(session, select)
+
+    monkeypatch.setattr(Session, "columns", columns)
+    with pytest.raises(ConnectionLost):
+        shop.warehouse.select_columns("SELECT 1 AS a")
+
+
+def test_only_what_the_server_did_not_answer_is_a_lost_connection() -> None:
+    shop = Shop.create()
+    with pytest.raises(WarehouseError) as failed, shop.warehouse.open_stage(shop.target, "b1", "x") as stage:
+        write_one(stage, RANGE[0], "SELECT 1/0 AS id, DATE '2024-01-02' AS day, 1 AS amount, '' AS note")
+
+    assert type(failed.value) is WarehouseError
+    assert isinstance(failed.value.__cause__, psycopg.Error)
