@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import SpecError
+import duckdb
+
+from airflow_backfill_provider.errors import SpecError, TransformRefused
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.clocks import Reading
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
@@ -66,6 +69,21 @@ def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading
         tuple(column.name for column in keys),
         table.columns,
         _constraints(run, place),
+    )
+
+
+def select_columns(session: Session, select: str) -> tuple[Column, ...]:
+    """Name and type of every column a SELECT would return; see :meth:`Warehouse.select_columns`."""
+    try:
+        if (text := session.one_select(select)) is None:
+            raise TransformRefused("The transform is not one SELECT statement and nothing else.")
+        described = session.run(f"DESCRIBE {text}")
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error as exc:
+        raise TransformRefused(f"DuckDB cannot bind the transform: {exc}") from exc
+    return tuple(
+        Column(name, data_type.strip('"'), nullable=nullable == "YES") for name, data_type, nullable, *_ in described
     )
 
 
