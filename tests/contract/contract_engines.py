@@ -221,6 +221,7 @@ class Delta:
             self._execute(sqlglot.parse_one(sql, dialect="duckdb"), sql)
 
     def _execute(self, tree: exp.Expression, sql: str) -> None:
+        import pyarrow
         from deltalake import DeltaTable, write_deltalake
 
         name = tree if isinstance(tree, exp.Table) else tree.find(exp.Table)
@@ -236,8 +237,8 @@ class Delta:
                 write_deltalake(path, rows.to_arrow_reader(), mode="overwrite", schema_mode=widened)
                 return
             required = {c.name for c in tree.find_all(exp.ColumnDef) if c.find(exp.NotNullColumnConstraint)}
-            schema = rows.to_arrow_table().schema
-            table = DeltaTable.create(path, type(schema)([f.with_nullable(f.name not in required) for f in schema]))
+            fields = [field.with_nullable(field.name not in required) for field in rows.to_arrow_table().schema]
+            table = DeltaTable.create(path, pyarrow.schema(fields))
             for constraint in tree.find_all(exp.Constraint):
                 for check in constraint.find_all(exp.CheckColumnConstraint):
                     table.alter.add_constraint({constraint.name: check.this.sql("spark")})

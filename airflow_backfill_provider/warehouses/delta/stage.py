@@ -21,7 +21,7 @@ from airflow_backfill_provider.windows import Partition, describe
 
 KEY = "safe_backfill_partition"
 """The column that a stage is partitioned by, so that writing a partition again replaces just its files."""
-_LANDED = "temp.main.safe_backfill_landed"
+_LANDED = "memory.main.safe_backfill_landed"
 _ABSENT = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta reads as NULL where they are the value of a partition column."""
 
