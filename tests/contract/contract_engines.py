@@ -226,11 +226,14 @@ class Delta:
 
         name = tree if isinstance(tree, exp.Table) else tree.find(exp.Table)
         path = self.root.joinpath(*(part.name for part in name.parts))
-        if isinstance(tree, exp.Drop):
-            shutil.rmtree(path)
-            return
+        match tree:
+            case exp.Create(kind="SCHEMA"):
+                return  # a folder comes with its first table
+            case exp.Drop():
+                shutil.rmtree(path)
+                return
         with self._connection(copied=True) as connection:
-            connection.execute(sql)
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(name.db)}; {sql}")
             rows = connection.sql(f"SELECT * FROM {name.sql('duckdb')}")
             if not isinstance(tree, exp.Create):
                 widened = "overwrite" if isinstance(tree, exp.Alter) else None
@@ -268,11 +271,12 @@ class Delta:
         import duckdb
 
         with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'; CREATE SCHEMA analytics")
+            connection.execute("SET TimeZone = 'UTC'")
             for number, path in enumerate(self._paths()):
                 connection.register(f"dataset{number}", self._dataset(path))
                 kind = "TABLE" if copied else "VIEW"
                 name = f"{_quote(path.parent.name)}.{_quote(path.name)}"
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(path.parent.name)}")
                 connection.execute(f"CREATE {kind} {name} AS SELECT * FROM dataset{number}")
             yield connection
 
