@@ -89,8 +89,28 @@ def _postgres(conn_id: str, connection: Connection, sharers: int) -> dict[str, A
     return {"connect": hook.get_conn, "sharers": sharers} | ({"staging_schema": schema} if schema else {})
 
 
+def _delta(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
+    if not connection.host:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} names no folder of Delta tables: give one as the connection's host, such as "
+            "/data/warehouse or s3://bucket/warehouse."
+        )
+    options = connection.extra_dejson.get("storage_options") or {}
+    if not isinstance(options, dict) or not all(isinstance(value, str) for value in options.values()):
+        # The values may be secrets, so they are not repeated.
+        raise SpecError(
+            f"compute.conn_id {conn_id!r}: storage_options in its extra must be a mapping from text to text, with the names "
+            'that delta-rs uses, such as {"AWS_REGION": "eu-west-1"}.'
+        )
+    return {"root": connection.host, "storage_options": options, "sharers": sharers}
+
+
 _STAGING_SCHEMA = "backfill_staging_schema"
-_SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {"duckdb": _duckdb, "postgres": _postgres}
+_SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {
+    "delta": _delta,
+    "duckdb": _duckdb,
+    "postgres": _postgres,
+}
 
 
 def open_ledger() -> Ledger:

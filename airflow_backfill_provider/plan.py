@@ -71,7 +71,7 @@ class Plan(Frozen):
     eras: tuple[PlannedEra, ...]
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
-    replaced_per_second: int
+    replaced_per_second: int | None
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
     not_proven: tuple[str, ...]
@@ -144,6 +144,8 @@ class Plan(Frozen):
         return self._write_block(self.units())
 
     def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
+        if self.replaced_per_second is None:
+            return timedelta()
         if self.target.version is not None:
             rows = self.target.version.rows
         else:

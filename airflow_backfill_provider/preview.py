@@ -35,7 +35,11 @@ def preview(plan: Plan) -> str:
             else ""
         ),
         f"  mechanism   {publish.mechanism}: {publish.commits}",
-        f"  write-block about {plan.write_block.total_seconds():,.1f} s in the longest commit, in which nobody else can write the table",
+        (
+            f"  write-block about {plan.write_block.total_seconds():,.1f} s in the longest commit, in which nobody else can write the table"
+            if plan.replaced_per_second is not None
+            else "  write-block none: others go on writing the table during the commit"
+        ),
         *(
             [
                 f"  view        shows {version.table}; all of its {version.rows:,} rows are copied, or recomputed in the range"

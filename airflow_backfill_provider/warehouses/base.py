@@ -31,8 +31,9 @@ class Capabilities:
     """The name of the engine's SQL dialect in sqlglot."""
     rows_per_second: int
     """A cautious estimate of how many rows one task stages in a second; decides batch sizes, nothing else."""
-    replaced_per_second: int
-    """A cautious estimate of how many rows one commit replaces in a second, while nobody else can write the table."""
+    replaced_per_second: int | None
+    """A cautious estimate of how many rows one commit replaces in a second, while nobody else can write the table; None
+    where others go on writing meanwhile."""
     one_host: bool = False
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +29,7 @@ class Engine(Protocol):
     types: dict[str, str]
     """The engine's spelling of: integer, date, timestamp, text, money (12 digits, 2 of them decimals), real, flag."""
     lacks: frozenset[str]
-    """What the engine cannot have at all: ``view``, ``constraint``, ``zoned``."""
+    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``."""
 
     def create(self, tmp_path: Path) -> Warehouse:
         """A warehouse of its own whose published database has an empty schema ``analytics``."""
@@ -201,6 +204,85 @@ class DuckDB:
         }
 
 
+class Delta:
+    """A folder of Delta tables. A statement runs in DuckDB on a copy of every table, whose rows are written back then."""
+
+    name = "delta"
+    types = TYPES
+    lacks = frozenset({"view", "constraint"})
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        from airflow_backfill_provider.warehouses.delta import DeltaWarehouse
+
+        self.root = tmp_path / "warehouse"
+        self.root.mkdir()
+        return DeltaWarehouse(str(self.root))
+
+    def execute(self, *statements: str) -> None:
+        for sql in statements:
+            self._execute(sqlglot.parse_one(sql, dialect="duckdb"), sql)
+
+    def _execute(self, tree: exp.Expression, sql: str) -> None:
+        import pyarrow
+        from deltalake import DeltaTable, write_deltalake
+
+        name = tree if isinstance(tree, exp.Table) else tree.find(exp.Table)
+        path = self.root.joinpath(*(part.name for part in name.parts))
+        match tree:
+            case exp.Create(kind="SCHEMA"):
+                return  # a folder comes with its first table
+            case exp.Drop():
+                shutil.rmtree(path)
+                return
+        with self._connection(copied=True) as connection:
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(name.db)}; {sql}")
+            rows = connection.sql(f"SELECT * FROM {name.sql('duckdb')}")
+            if not isinstance(tree, exp.Create):
+                widened = "overwrite" if isinstance(tree, exp.Alter) else None
+                write_deltalake(path, rows.to_arrow_reader(), mode="overwrite", schema_mode=widened)
+                return
+            required = {c.name for c in tree.find_all(exp.ColumnDef) if c.find(exp.NotNullColumnConstraint)}
+            fields = [field.with_nullable(field.name not in required) for field in rows.to_arrow_table().schema]
+            table = DeltaTable.create(path, pyarrow.schema(fields))
+            for constraint in tree.find_all(exp.Constraint):
+                for check in constraint.find_all(exp.CheckColumnConstraint):
+                    table.alter.add_constraint({constraint.name: check.this.sql("spark")})
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self._connection(copied=False) as connection:
+            for number, uri in enumerate(re.findall(r"delta_scan\('((?:[^']|'')*)'\)", sql)):
+                connection.register(f"scan{number}", self._dataset(uri.replace("''", "'")))
+                sql = sql.replace(f"delta_scan('{uri}')", f"scan{number}")
+            return connection.execute(sql).fetchall()
+
+    staged_rows = rows
+
+    def tables(self) -> set[str]:
+        return {f"{path.parent.name}.{path.name}" for path in self._paths()}
+
+    def _paths(self) -> list[Path]:
+        return [path.parent for path in self.root.glob("[!_]*/*/_delta_log")]
+
+    def _dataset(self, path: Path | str) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(path).to_pyarrow_dataset()
+
+    @contextmanager
+    def _connection(self, *, copied: bool) -> Iterator[Any]:
+        import duckdb
+
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            for number, path in enumerate(self._paths()):
+                connection.register(f"dataset{number}", self._dataset(path))
+                kind = "TABLE" if copied else "VIEW"
+                name = f"{_quote(path.parent.name)}.{_quote(path.name)}"
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {_quote(path.parent.name)}")
+                connection.execute(f"CREATE {kind} {name} AS SELECT * FROM dataset{number}")
+            yield connection
+
+
 class Postgres:
     """A database of its own for each test, on one server; ``consumer`` is a role that reads ``analytics``."""
 
@@ -260,5 +342,7 @@ class Postgres:
 ENGINES: list[type[Engine]] = [Memory]
 if importlib.util.find_spec("duckdb") and importlib.util.find_spec("airflow_backfill_provider.warehouses.duckdb"):
     ENGINES.append(DuckDB)
+if importlib.util.find_spec("deltalake"):
+    ENGINES.append(Delta)
 if postgres_server.is_installed():
     ENGINES.append(Postgres)

@@ -185,9 +185,10 @@ def test_rows_that_only_one_side_has_change_no_column(world: World) -> None:
 
 
 def _keyed(engine: Engine, orders: World) -> Any:
+    unique = "" if "constraint" in engine.lacks else ', CONSTRAINT "one code" UNIQUE (code)'
     engine.execute(
         "CREATE TABLE analytics.keyed (id BIGINT NOT NULL, d DATE, code VARCHAR, amount BIGINT, "
-        'CONSTRAINT positive CHECK (amount > 0), CONSTRAINT "one code" UNIQUE (code))',
+        f"CONSTRAINT positive CHECK (amount > 0){unique})",
         "INSERT INTO analytics.keyed VALUES (1, DATE '2024-01-01', 'a', 1), (2, DATE '2024-01-02', 'b', 2)",
     )
     return orders.warehouse.describe("analytics.keyed", "d", ["id"])
@@ -196,10 +197,10 @@ def _keyed(engine: Engine, orders: World) -> Any:
 def test_the_table_s_own_constraints_are_described(engine: Engine, orders: World) -> None:
     found = {constraint.kind: constraint for constraint in _keyed(engine, orders).constraints}
 
-    assert set(found) == set(ConstraintKind)
-    assert found[ConstraintKind.CHECK].columns == ("amount",)
-    assert found[ConstraintKind.NOT_NULL].columns == ("id",)
-    assert found[ConstraintKind.UNIQUE].columns == ("code",)
+    columns = {ConstraintKind.CHECK: ("amount",), ConstraintKind.NOT_NULL: ("id",), ConstraintKind.UNIQUE: ("code",)}
+    if "constraint" in engine.lacks:
+        del columns[ConstraintKind.UNIQUE]
+    assert {kind: constraint.columns for kind, constraint in found.items()} == columns
     assert all(constraint.name and constraint.columns[0] in constraint.text for constraint in found.values())
     assert orders.target.constraints == ()
 
@@ -207,7 +208,10 @@ def test_the_table_s_own_constraints_are_described(engine: Engine, orders: World
 def test_a_stage_takes_rows_that_break_a_constraint_and_a_publish_does_not(engine: Engine, orders: World) -> None:
     target = _keyed(engine, orders)
     before = engine.rows("SELECT * FROM analytics.keyed ORDER BY id")
-    for wrong in ("NULL AS id, 'c' AS code, 5", "3 AS id, 'a' AS code, 5", "3 AS id, 'c' AS code, -5"):
+    breaking = ["NULL AS id, 'c' AS code, 5", "3 AS id, 'c' AS code, -5"]
+    if "constraint" not in engine.lacks:
+        breaking.append("3 AS id, 'a' AS code, 5")
+    for wrong in breaking:
         with orders.warehouse.open_stage(target, "b1", "x") as writer:
             select = f"SELECT {wrong} AS amount, DATE '{DAY}' AS d"
             staged = Staged((write_one(writer, day(DAY), select),))

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from contract_world import EMPTY_DAY, RANGE, ROWS, World, after, day, row_sql, rows_sql
 
 from airflow_backfill_provider.errors import PublishRefused, StageChanged, TargetMoved
-from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged
+from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Warehouse
 
 DAY = "2024-01-02"
 OLD = [row for row in ROWS if row[1] == DAY]
 CHANGED = (3, DAY, "paid", "31.00", "b", f"{DAY} 00:00:00")
 NEW = (20, DAY, "x", "1.00", None, f"{DAY} 10:00:00")
+
+
+@pytest.fixture(autouse=True)
+def _merges(warehouse: Warehouse) -> None:
+    if "merge" not in warehouse.capabilities.mechanisms:
+        pytest.skip("the engine does not merge")
 
 
 def _insert(world: World, row: tuple[Any, ...]) -> None:

@@ -210,6 +210,7 @@ def test_a_plan_whose_commit_would_keep_writers_out_for_too_long_is_refused_nami
     warehouse: MemoryWarehouse,
 ) -> None:
     rate = warehouse.capabilities.replaced_per_second
+    assert rate is not None
     warehouse.insert(
         "analytics.a",
         [{"id": 10_000 + n, "day": date(2024, 3, 1 + n % 28), "amount": 1} for n in range(rate // 100)],
@@ -232,5 +233,6 @@ def test_rows_that_the_source_has_beyond_the_published_ones_count_for_the_write_
     warehouse: MemoryWarehouse,
 ) -> None:
     few = plan(warehouse, start_date="2024-01-01", end_date="2024-01-02")
-    many = few.model_copy(update={"source_rows": {"2024-01-01": 10 * few.replaced_per_second}})
+    many = few.model_copy(update={"source_rows": {"2024-01-01": 10 * (few.replaced_per_second or 0)}})
     assert many.write_block >= timedelta(seconds=10)
+    assert many.model_copy(update={"replaced_per_second": None}).write_block == timedelta(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from airflow_backfill_provider.errors import PublishRefused, TransformRefused, WarehouseError
+from airflow_backfill_provider.errors import PublishRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -119,18 +119,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
-            try:
-                if (text := session.one_select(select)) is None:
-                    raise TransformRefused("The transform is not one SELECT statement and nothing else.")
-                described = session.run(f"DESCRIBE {text}")
-            except duckdb.InterruptException:
-                raise
-            except duckdb.Error as exc:
-                raise TransformRefused(f"DuckDB cannot bind the transform: {exc}") from exc
-        return tuple(
-            Column(name, data_type.strip('"'), nullable=nullable == "YES")
-            for name, data_type, nullable, *_ in described
-        )
+            return catalog.select_columns(session, select)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

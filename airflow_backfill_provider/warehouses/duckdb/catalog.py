@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import duckdb
+
+from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind
+from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
@@ -41,6 +45,21 @@ def find_table(run: Run, name: str) -> Table:
     """The table or view of that name with its columns; see :func:`locate`."""
     place = locate(run, name)
     return Table(place, columns(run, place))
+
+
+def select_columns(session: Session, select: str) -> tuple[Column, ...]:
+    """Name and type of every column a SELECT would return; see :meth:`Warehouse.select_columns`."""
+    try:
+        if (text := session.one_select(select)) is None:
+            raise TransformRefused("The transform is not one SELECT statement and nothing else.")
+        described = session.run(f"DESCRIBE {text}")
+    except duckdb.InterruptException:
+        raise
+    except duckdb.Error as exc:
+        raise TransformRefused(f"DuckDB cannot bind the transform: {exc}") from exc
+    return tuple(
+        Column(name, data_type.strip('"'), nullable=nullable == "YES") for name, data_type, nullable, *_ in described
+    )
 
 
 def comment(run: Run, place: Place) -> str | None:

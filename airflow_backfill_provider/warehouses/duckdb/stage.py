@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from airflow_backfill_provider.warehouses.base import Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import locate
@@ -21,25 +22,16 @@ COVERS = "main.covered_partitions"
 """The table of a backup file that holds the keys it covers, those without rows too."""
 
 
-class DuckDBStage(StageTable[Session]):
-    """One batch attempt's stage: a file of its own, so that nothing of another attempt can be in it."""
+_Session = TypeVar("_Session", bound=Session)
 
-    def __init__(self, door: Door, session: Session, database: str, target: Target, location: str, method: str) -> None:
-        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method)
-        self._door = door
+
+class RowsByName(StageTable[_Session]):
+    """A stage whose rows DuckDB lands in a table, by name."""
 
     def create(self) -> None:
         """Make the table that :meth:`write` fills."""
         columns = ", ".join([*stored_columns(self._target.columns), f"{NUMBER} INTEGER"])
         self._session.run(f"CREATE TABLE {self._rows} ({columns})")
-
-    @contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
-        with translated(what), self._door.reading(self._session), self._session.transaction():
-            yield
-
-    def _published(self) -> str:
-        return locate(self._session.run, self._target.table).sql
 
     def _land(self, number: int, select: str) -> int:
         # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL.
@@ -51,6 +43,22 @@ class DuckDBStage(StageTable[Session]):
 
     def _every_row_and(self, table: str, rest: str) -> str:
         return f"SELECT * FROM {table} UNION ALL BY NAME {rest}"
+
+
+class DuckDBStage(RowsByName[Session]):
+    """One batch attempt's stage: a file of its own, so that nothing of another attempt can be in it."""
+
+    def __init__(self, door: Door, session: Session, database: str, target: Target, location: str, method: str) -> None:
+        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method)
+        self._door = door
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        with translated(what), self._door.reading(self._session), self._session.transaction():
+            yield
+
+    def _published(self) -> str:
+        return locate(self._session.run, self._target.table).sql
 
 
 def copy_published(session: Session, database: str, target: Target, published: Piece) -> None:

@@ -125,7 +125,7 @@ class Swap(Replacement):
         # Nobody else can write it from here on. This transaction may be older than its last row; a new look is not.
         return (
             columns(look, before) == self._target.columns
-            and not self._differing_in(self._piece(before), self._publication.after, look)
+            and not self._differing(self._publication.after, [self._piece(before)], look)
             and self._outside(look, before) == self._outside(run, self._table.place)
         )
 

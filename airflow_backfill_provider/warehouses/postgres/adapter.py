@@ -193,9 +193,6 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     def merge(self, target: Target, publication: Publication) -> Receipt:
         return self._publish(target, publication, Replacement.merge)
 
-    def swap_view(self, target: Target, publication: Publication) -> Receipt:
-        raise PublishRefused(f"{target.table}: views cannot be swapped on PostgreSQL yet. Nothing was written.")
-
     def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
         publication.refuse_incomplete(self.method)
         with translated(f"Publishing into {target.table}"), self._sessions.session() as session:

@@ -42,7 +42,6 @@ class Replacement:
         self._publication = publication
         self._landing = landing
         self._published = self._piece(table.place)
-        self._buckets = Buckets(publication.partitions, [self._published])
 
     def run(self, change: Change, receipts: Receipts) -> Receipt:
         """Change the range and write the receipt; for the transaction that keeps every other writer out of the table."""
@@ -67,7 +66,7 @@ class Replacement:
 
     def refuse_moved(self) -> None:
         """:raises TargetMoved: the range is not what the plan's baseline says."""
-        if moved := self._differing(self._publication.before):
+        if moved := self._differing(self._publication.before, [self._published]):
             raise TargetMoved(
                 f"{self._target.table} moved since the plan was made; nothing was written. {_named(moved)} "
                 "Rebase: plan these partitions again.",
@@ -117,13 +116,13 @@ class Replacement:
                 "merge cannot match them; nothing was written. Use mechanism replace_partitions."
             )
         match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
-        gone = f"NOT EXISTS (SELECT 1 FROM ({self._landing_rows()}) AS s WHERE {match})"
+        gone = f"NOT EXISTS (SELECT 1 FROM ({self.landing_rows()}) AS s WHERE {match})"
         ((deleted,),) = self._session.run(f"DELETE FROM {self._name} AS r WHERE {self._published.predicate} AND {gone}")
         rest = [name for name in names if name not in key]
         # By the hash that fingerprints are made of, so that a merge and the check after it cannot disagree.
         changed = f"{self._dialect.row_hash(names)} <> {self._dialect.row_hash(names, 's.')}"
         ((written,),) = self._session.run(
-            f"MERGE INTO {self._name} AS r USING ({self._landing_rows()}) AS s "
+            f"MERGE INTO {self._name} AS r USING ({self.landing_rows()}) AS s "
             f"ON {match} AND {self._published.predicate} "
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
             + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row('s', names)})"
@@ -141,13 +140,23 @@ class Replacement:
         """Insert what lands, by name; returns how many rows came."""
         ((inserted,),) = self._session.run(
             f"INSERT INTO {self._name} ({quote_all(self._target.column_names)}) "
-            f"{self._dialect.overriding} {self._landing_rows()}"
+            f"{self._dialect.overriding} {self.landing_rows()}"
         )
         return int(inserted)
 
     def refuse_changed(self) -> None:
         """:raises StageChanged: the range, as it is now, is not what was validated."""
-        if changed := self._differing(self._publication.after):
+        self._refuse_other_than_validated([self._published])
+
+    def refuse_unvalidated(self) -> None:
+        """As :meth:`refuse_changed`, before anything is written: by the rows that would land.
+
+        :raises StageChanged: they are not what was validated.
+        """
+        self._refuse_other_than_validated(self._landing)
+
+    def _refuse_other_than_validated(self, pieces: Sequence[Piece]) -> None:
+        if changed := self._differing(self._publication.after, pieces):
             raise StageChanged(
                 f"What lands in {self._target.table} is not what was validated; nothing was written. {_named(changed)} "
                 "Stage and validate these partitions again.",
@@ -163,7 +172,8 @@ class Replacement:
                 {"inserted": (wanted, inserted)},
             )
 
-    def _landing_rows(self) -> str:
+    def landing_rows(self) -> str:
+        """A SELECT of the rows that land: those of the range, by name, in the target's order."""
         names = _row("r", self._target.column_names)
         return " UNION ALL ".join(
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
@@ -173,15 +183,13 @@ class Replacement:
         """The range in that table."""
         return Piece.of(self._dialect, self._target, table.sql, self._publication.partitions)
 
-    def _differing(self, expected: Mapping[str, Fingerprint]) -> dict[str, tuple[int, int]]:
-        """Rows expected and found, of each partition of the range whose fingerprint is another one."""
-        return self._differing_in(self._published, expected, self._session.run)
-
-    def _differing_in(
-        self, range_: Piece, expected: Mapping[str, Fingerprint], look: Run
+    def _differing(
+        self, expected: Mapping[str, Fingerprint], pieces: Sequence[Piece], look: Run | None = None
     ) -> dict[str, tuple[int, int]]:
-        rows = look(fingerprints(self._dialect, self._buckets, [range_], self._target.column_names))
-        found = {self._buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
+        """Rows expected and found in the pieces, of each partition of the range whose fingerprint is another one."""
+        buckets = Buckets(self._publication.partitions, pieces)
+        rows = (look or self._session.run)(fingerprints(self._dialect, buckets, pieces, self._target.column_names))
+        found = {buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
         return {
             key: (wanted.rows, found.get(key, (0, ""))[0])
             for key, wanted in sorted(expected.items())

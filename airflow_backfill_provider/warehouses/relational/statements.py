@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -72,6 +72,11 @@ class Buckets:
         else:
             self._numbered = True
             self._keys = {number: partition.key for number, partition in enumerate(self._partitions)}
+
+    @property
+    def keys(self) -> Mapping[Shown, str]:
+        """Every bucket and the key of the partition that it stands for."""
+        return self._keys
 
     def key(self, bucket: Shown) -> str:
         """The key of the partition that a row's bucket stands for.

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import PublishRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Fingerprint,
     KeyConflicts,
     OutsideRows,
+    Publication,
     Published,
     Receipt,
     RowDiff,
@@ -234,6 +235,15 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         if source.where:
             rows = f"(SELECT * FROM {rows} AS own WHERE {row_expression(source.where, self.dialect.name)})"
         return Piece(self.dialect, rows, column.name, column.type, clock, tuple(partitions))
+
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        """Refuse; an engine whose targets may be views has its own.
+
+        :raises PublishRefused: always.
+        """
+        raise PublishRefused(
+            f"{target.table}: {self.dialect.name} tables are not swapped behind a view. Nothing was written."
+        )
 
     def _flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
         types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}

@@ -1,0 +1,235 @@
+"""Delta tables under one folder: delta-rs commits, and DuckDB reads them through Arrow. No Spark, no server.
+
+Stages and backups are Delta tables under the same folder, so tasks may run on any number of hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import uuid4
+
+import deltalake
+import duckdb
+
+from airflow_backfill_provider.errors import LockTimeout, WarehouseError
+from airflow_backfill_provider.spec.metric import Metric
+from airflow_backfill_provider.warehouses.base import (
+    Backup,
+    Capabilities,
+    Column,
+    Fingerprint,
+    Publication,
+    Published,
+    Receipt,
+    Rows,
+    Source,
+    Staged,
+    StorageItem,
+    Target,
+)
+from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
+from airflow_backfill_provider.warehouses.delta import catalog, receipts
+from airflow_backfill_provider.warehouses.delta.errors import translated
+from airflow_backfill_provider.warehouses.delta.publish import Conflict, publish
+from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
+from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
+from airflow_backfill_provider.warehouses.delta.storage import Storage
+from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.duckdb.types import lossless
+from airflow_backfill_provider.warehouses.relational.flags import Flags
+from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table
+from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
+from airflow_backfill_provider.warehouses.sql import text_literal
+from airflow_backfill_provider.windows import Partition
+
+_ROWS_PER_SECOND = 300_000
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.1, 2.0
+
+
+class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
+    """A warehouse of Delta tables; see :class:`airflow_backfill_provider.warehouses.base.Warehouse`.
+
+    The table ``schema.name`` is the Delta table ``<root>/<schema>/<name>``. Rows are compared by 64-bit hashes: two
+    different rows look equal once in 2^64 pairs. A stage holds no constraint of the target, so that checks can report
+    what breaks one.
+
+    ``root`` is a folder or a URL; ``storage_options`` are delta-rs's own. ``lock_timeout`` bounds how long a publish goes
+    on that other writers of the range's files keep getting before; ``sharers`` is how many tasks work on this host at once.
+    """
+
+    dialect = DIALECT
+    method = f"delta-duckdb-{duckdb.__version__}"
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        lock_timeout: timedelta = timedelta(minutes=2),
+        statement_timeout: timedelta | None = None,
+        sharers: int = 1,
+    ) -> None:
+        self._root = Root(root, storage_options)
+        self._storage = Storage(self._root)
+        self._sessions = Sessions(self._root, statement_timeout, threads=max(1, (os.cpu_count() or 1) // sharers))
+        self._lock_timeout = lock_timeout
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            engine=f"Delta Lake (delta-rs {deltalake.__version__}, DuckDB {duckdb.__version__})",
+            mechanisms=frozenset({"replace_partitions"}),
+            dialect=DIALECT.name,
+            rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=None,
+            unproven=(
+                "Rows are compared by 64-bit hashes.",
+                "Receipts live in the table's log, as long as delta.logRetentionDuration keeps it (30 days by default).",
+                "A key that another writer appends outside the range during the commit itself is not noticed.",
+            ),
+        )
+
+    def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
+        with self._reading(f"Describing {table}", Published()) as session:
+            return catalog.describe(self._root, session, table, partition_by, key, reading)
+
+    def select_columns(self, select: str) -> tuple[Column, ...]:
+        with self._reading("Binding the transform", Published()) as session:
+            return select_columns(session, select)
+
+    def lossless(self, source_type: str, target_type: str) -> bool:
+        return lossless(source_type, target_type)
+
+    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
+        with self._reading("Writing a statement", rows, Published()) as session:
+            match rows:
+                case Published():
+                    sides = [Piece.of(DIALECT, target, self._scan(self._root.locate(target.table)), partitions)]
+                case Source(name):
+                    table = self._find_table(session, name)
+                    sides = [self._source(table, rows, partitions, name=self._scan(table.place))]
+                case Staged(staged):
+                    by_location: dict[str, list[Partition]] = {}
+                    for entry in staged:
+                        if entry.partition in partitions:
+                            by_location.setdefault(entry.location, []).append(entry.partition)
+                    sides = [Piece.of(DIALECT, target, self._aside(name), own) for name, own in by_location.items()]
+                case Backup(location):
+                    sides = [Piece.of(DIALECT, target, self._aside(location), partitions)]
+            types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
+            flags = Flags(DIALECT, [metric], types, lambda name: self._scan(self._root.locate(name)))
+            return measures_together(sides, [metric], flags)
+
+    @contextmanager
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[DeltaStage]:
+        location = self._storage.new_location("stage", backfill_id, label)
+        stage: DeltaStage | None = None
+        try:
+            with translated(f"Staging into {location}"), self._sessions.session() as session:
+                self._storage.prepare()
+                stage = DeltaStage(self._root, self._storage, session, target, location, self.method)
+                yield stage
+        finally:
+            if stage is None or stage.is_empty:
+                self.drop(location)
+
+    def back_up(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
+    ) -> tuple[Backup, dict[str, Fingerprint]]:
+        if not partitions:
+            raise WarehouseError("No partition was given, so there is nothing to back up.")
+        backup = Backup(self._storage.new_location("backup", backfill_id, label))
+        try:
+            with self._reading("Backing up", Published()) as session:
+                self._storage.prepare()
+                (published,) = self._pieces(session, target, Published(), partitions)
+                with session.rows(copied(target, published.table, published.predicate)) as rows:
+                    self._storage.create(backup.location, rows, covered=[partition.key for partition in partitions])
+            return backup, self.fingerprint(target, backup, partitions)
+        except BaseException:
+            self.drop(backup.location)
+            raise
+
+    def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        publication.refuse_incomplete(self.method)
+        attempt = uuid4().hex
+        deadline = time.monotonic() + self._lock_timeout.total_seconds()
+        pause = _FIRST_PAUSE_SECONDS
+        self._sessions.cancelled.clear()
+        while True:
+            with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
+                landing = self._pieces(session, target, publication.rows, publication.partitions)
+                try:
+                    return publish(self._root, session, target, publication, landing, attempt)
+                except Conflict as exc:
+                    conflict = exc
+            if time.monotonic() + pause > deadline:
+                raise LockTimeout(
+                    f"Other writers committed to {target.table} again and again for {self._lock_timeout} while the range was "
+                    f"replaced; nothing was written. The last time: {conflict} Try again when they are done, or raise "
+                    "publish.lock_timeout."
+                ) from conflict
+            if self._sessions.cancelled.wait(pause * random.uniform(0.5, 1.0)):
+                raise WarehouseError(f"Publishing into {target.table} was cancelled; nothing was written.")
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        """Not among the mechanisms of this engine: a Delta table is rewritten by file, so nothing would be saved.
+
+        :raises WarehouseError: always.
+        """
+        raise WarehouseError("A Delta warehouse does not merge. Set publish.mechanism to replace_partitions.")
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with translated("Reading receipts"):
+            place = self._root.locate(target.table)
+            return receipts.read(self._root.open(self._root.uri(place.schema, place.name)))
+
+    def storage(self) -> tuple[StorageItem, ...]:
+        with translated("Listing stages and backups"):
+            return self._storage.items()
+
+    def drop(self, location: str) -> None:
+        with translated(f"Dropping {location}"):
+            self._storage.drop(location)
+
+    def cancel(self) -> None:
+        self._sessions.cancel()
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    @contextmanager
+    def _reading(self, what: str, *sides: Rows) -> Iterator[DeltaSession]:
+        with translated(what), self._sessions.session() as session:
+            yield session
+
+    def _locate(self, session: DeltaSession, name: str) -> Place:
+        place = self._root.locate(name)
+        session.pin(place)
+        return place
+
+    def _find_table(self, session: DeltaSession, name: str) -> Table:
+        return catalog.find_table(self._root, session, name)
+
+    def _stored(self, session: DeltaSession, location: str) -> str:
+        with self._storage.expecting(location):
+            return session.pin_stored(self._storage.uri(location)).sql
+
+    def _covered(self, session: DeltaSession, location: str, table: str) -> set[str]:
+        return self._storage.covered(location)
+
+    def _scan(self, place: Place) -> str:
+        """How a person's DuckDB reads the table."""
+        return f"delta_scan({text_literal(self._root.uri(place.schema, place.name))})"
+
+    def _aside(self, location: str) -> str:
+        return f"delta_scan({text_literal(self._storage.uri(location))})"

@@ -1,0 +1,82 @@
+"""Publishing into a Delta table: proved at one version and committed from that version, or not at all.
+
+A commit of somebody else in between is let by when it leaves the range alone; otherwise delta-rs refuses ours, and all of
+it is proved again at the latest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from airflow_backfill_provider.errors import PublishRefused, SpecError
+from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.delta import predicate, receipts
+from airflow_backfill_provider.warehouses.delta.catalog import find_table, refuse_unwritable
+from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.delta.session import DeltaSession
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.relational.replacement import Replacement
+from airflow_backfill_provider.warehouses.relational.statements import Piece
+from airflow_backfill_provider.windows import merge
+
+
+class Conflict(Exception):
+    """Somebody else committed something that the range may be in; the next attempt sees it."""
+
+
+def publish(
+    root: Root,
+    session: DeltaSession,
+    target: Target,
+    publication: Publication,
+    landing: Sequence[Piece],
+    attempt: str,
+) -> Receipt:
+    """Prove everything at the version that the session has pinned, and commit from there.
+
+    :raises Conflict: nothing was written.
+    """
+    table = find_table(root, session, target.table)
+    handle = session.pin(table.place).table
+    try:
+        refuse_unwritable(handle, target.table)
+    except SpecError as exc:
+        raise PublishRefused(str(exc)) from exc
+    replacement = Replacement(DIALECT, session, table, target, publication, landing)
+    replacement.refuse_other_columns()
+    replacement.refuse_moved()
+    replacement.refuse_unvalidated()
+    replacement.refuse_repeated_keys()
+    publication.confirm()
+    try:
+        commit(session, handle, target, publication, replacement.landing_rows(), attempt)
+    except CommitFailedError as exc:
+        # A lost answer looks like a conflict with ourselves.
+        if (receipt := receipts.of_attempt(_latest(root, table.place.schema, table.place.name), attempt)) is None:
+            raise Conflict(str(exc)) from exc
+        return receipt
+    receipt = receipts.of_attempt(_latest(root, table.place.schema, table.place.name), attempt)
+    assert receipt is not None, "the log of a table holds its latest commit"
+    return receipt
+
+
+def commit(
+    session: DeltaSession, handle: DeltaTable, target: Target, publication: Publication, select: str, attempt: str
+) -> None:
+    """Replace the range in one commit that holds the receipt too."""
+    deleted, inserted = (sum(mark.rows for mark in side.values()) for side in (publication.before, publication.after))
+    with session.rows(select) as rows:
+        write_deltalake(
+            handle,
+            rows,
+            mode="overwrite",
+            predicate=predicate.within(target.partition_by, merge(publication.partitions), target.clock),
+            commit_properties=receipts.commit_properties(publication, attempt, deleted, inserted),
+        )
+
+
+def _latest(root: Root, schema: str, name: str) -> DeltaTable:
+    return root.open(root.uri(schema, name))

@@ -1,0 +1,109 @@
+"""Writing a stage: rows are landed and proved in DuckDB, then kept in one commit of the attempt's own Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from deltalake import write_deltalake
+
+from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.delta.errors import translated
+from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.delta.session import DeltaSession
+from airflow_backfill_provider.warehouses.delta.storage import Storage
+from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
+from airflow_backfill_provider.warehouses.relational.statements import Buckets
+from airflow_backfill_provider.warehouses.sql import quote, quote_all, shown_literal, text_literal
+from airflow_backfill_provider.windows import Partition, describe
+
+KEY = "safe_backfill_partition"
+"""The column that a stage is partitioned by, so that writing a partition again replaces just its files."""
+_LANDED = "memory.main.safe_backfill_landed"
+_ABSENT = ("", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that Delta reads as NULL where they are the value of a partition column."""
+
+
+class DeltaStage(RowsByName[DeltaSession]):
+    """One batch attempt's stage: a Delta table of its own, made by the first write that keeps something."""
+
+    def __init__(
+        self, root: Root, storage: Storage, session: DeltaSession, target: Target, location: str, method: str
+    ) -> None:
+        super().__init__(DIALECT, session, _LANDED, target, location, method)
+        self._root = root
+        self._storage = storage
+        self._committed = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._committed
+
+    def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
+        with translated("Making room"):
+            self._session.let_go()
+            self._session.run(f"DROP TABLE IF EXISTS {_LANDED}")
+            self.create()
+        staged = super().write(*recomputes)
+        partitions = [entry.partition for entry in staged]
+        with translated(f"Keeping {describe(partitions)}"):
+            self._commit(partitions)
+        return staged
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        with translated(what):
+            try:
+                with self._session.transaction():
+                    yield
+                    self._refuse_unkeepable()
+            finally:
+                self._session.let_go()
+
+    def _published(self) -> str:
+        return self._session.pin(self._root.locate(self._target.table)).sql
+
+    def _refuse_unkeepable(self) -> None:
+        """:raises WarehouseError: a value could not be read back from the target once it was published."""
+        place = self._root.locate(self._target.table)
+        types = {column.name: column.type for column in self._target.columns}
+        values = ", ".join(map(text_literal, _ABSENT))
+        for name in self._session.pin(place).table.metadata().partition_columns:
+            if not DIALECT.is_text(types.get(name)):
+                continue
+            ((rows,),) = self._session.run(f"SELECT count(*) FROM {_LANDED} WHERE {quote(name)} IN ({values})")
+            if rows:
+                raise WarehouseError(
+                    f"{rows} rows have an empty {name} (or {_ABSENT[1]}), and {place} is partitioned by {name}: Delta would "
+                    f"keep NULL instead. Nothing was kept. Write NULL, or another text, in the SQL."
+                )
+
+    def _commit(self, partitions: Sequence[Partition]) -> None:
+        with self._session.rows(self._keyed(partitions)) as rows:
+            if self._committed or self._root.is_table(self._storage.uri(self.location)):
+                keys = ", ".join(text_literal(partition.key) for partition in partitions)
+                write_deltalake(
+                    self._storage.open(self.location), rows, mode="overwrite", predicate=f"{quote(KEY)} IN ({keys})"
+                )
+            else:
+                self._storage.create(self.location, rows, partition_by=[KEY])
+        self._committed = True
+
+    def _keyed(self, partitions: Sequence[Partition]) -> str:
+        """A SELECT of what landed, with the key of each row's partition."""
+        names = self._target.column_names
+        piece = self._piece(partitions)
+        buckets = Buckets(partitions, [piece])
+        landed = buckets.select(piece, [f"r.{quote(name)} AS c{number}" for number, name in enumerate(names)])
+        keys = ", ".join(f"({shown_literal(bucket)}, {text_literal(key)})" for bucket, key in buckets.keys.items())
+        picks = ", ".join(f"p.c{number} AS {quote(name)}" for number, name in enumerate(names))
+        return (
+            f"SELECT {picks}, k.key AS {quote(KEY)} FROM ({landed}) AS p JOIN (VALUES {keys}) AS k(b, key) ON p.b = k.b"
+        )
+
+
+def copied(target: Target, table: str, predicate: str) -> str:
+    """A SELECT of the rows of the published table that a backup keeps."""
+    return f"SELECT {quote_all(target.column_names)} FROM {table} AS r WHERE {predicate}"
