@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test lint types format schema guarantees package lowest bench constraints clean
+.PHONY: help install demo demo-rollback up down test lint types format schema guarantees package lowest bench bench-engines constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,7 +18,7 @@ help:
 	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
-	@echo "make bench          the whole life of a backfill against the bare SQL"
+	@echo "make bench          the whole life of a backfill against the bare SQL; bench-engines: of each engine"
 	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
 
@@ -76,6 +76,10 @@ lowest: install
 
 bench: install
 	$(PY) benchmarks/whole_life.py
+
+bench-engines: install
+	@.ci/need-postgresql
+	$(PY) benchmarks/whole_life.py --engines duckdb postgres delta --days 180 --scopes partition
 
 constraints: | $(PY)
 	@.ci/make-constraints

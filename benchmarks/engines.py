@@ -188,4 +188,73 @@ class Postgres:
             yield connection
 
 
-ENGINES: dict[str, type[Engine]] = {"duckdb": DuckDB, "postgres": Postgres}
+class Delta:
+    computes_here = True
+
+    def __init__(self) -> None:
+        self.base = HOME / "lake"
+
+    def start(self) -> str:
+        import deltalake
+        import duckdb
+
+        if not self.base.exists():
+            self._build()
+        return (
+            f"Delta (delta-rs {deltalake.__version__}, DuckDB {duckdb.__version__}), tables partitioned by order_date"
+        )
+
+    def _build(self) -> None:
+        import duckdb
+        from deltalake import write_deltalake
+
+        DuckDB().start()
+        making = self.base.with_suffix(".making")
+        shutil.rmtree(making, ignore_errors=True)
+        with duckdb.connect(str(DuckDB().base), read_only=True) as source:
+            for table in ("raw.orders", "analytics.orders"):
+                path = making.joinpath(*table.split("."))
+                path.parent.mkdir(parents=True)
+                write_deltalake(str(path), source.table(table).to_arrow_reader(), partition_by=["order_date"])
+        making.rename(self.base)
+
+    def stop(self) -> None:
+        shutil.rmtree(HOME / "run-lake", ignore_errors=True)
+
+    def fresh(self) -> str:
+        self.stop()
+        shutil.copytree(self.base, HOME / "run-lake")
+        os.sync()
+        return str(HOME / "run-lake")
+
+    def bare(self, place: str, days: int) -> None:
+        import duckdb
+        from deltalake import DeltaTable, write_deltalake
+
+        def rows(table: str) -> Any:
+            return DeltaTable(f"{place}/{table}").to_pyarrow_dataset()
+
+        with duckdb.connect() as connection:
+            connection.execute("SET enable_progress_bar = false")
+            connection.register("orders", rows("raw/orders"))
+            corrected = connection.sql(f"{SELECT.replace('raw.orders', 'orders')} {in_range(days)}")
+            fixed = f"{place}/analytics/orders_fixed"
+            write_deltalake(fixed, corrected.to_arrow_reader(), partition_by=["order_date"])
+            connection.register("fixed", rows("analytics/orders_fixed"))
+            write_deltalake(
+                DeltaTable(f"{place}/analytics/orders"),
+                connection.sql(f"SELECT {COLUMNS} FROM fixed").to_arrow_reader(),
+                mode="overwrite",
+                predicate=f"order_date >= '{FIRST}' AND order_date < '{FIRST + timedelta(days=days)}'",
+            )
+
+    def open(self, place: str, sharers: int) -> Any:
+        from airflow_backfill_provider.warehouses import open_warehouse
+
+        return open_warehouse("delta", root=place, sharers=sharers)
+
+    def append(self, place: str) -> None:
+        raise NotImplementedError("an append to Delta waits for nobody")
+
+
+ENGINES: dict[str, type[Engine]] = {"delta": Delta, "duckdb": DuckDB, "postgres": Postgres}

@@ -32,7 +32,7 @@ from engines import DAYS, ENGINES, FIRST, HOME, ROWS_PER_DAY, SELECT, WORKERS, E
 
 ENGINE = os.environ.get("BENCH_ENGINE", "duckdb")
 LEDGER = f"sqlite:///{HOME / 'ledger.db'}"
-DIALECTS = {"duckdb": "duckdb", "postgres": "postgres"}
+DIALECTS = {"delta": "duckdb", "duckdb": "duckdb", "postgres": "postgres"}
 
 
 def bare(engine: Engine, place: str, days: int) -> dict[str, Any]:
