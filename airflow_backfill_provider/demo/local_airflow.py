@@ -66,7 +66,7 @@ class _Started:
 class LocalAirflow:
     """One Airflow under ``home``; processes are found again from another Python by the file ``processes.json``.
 
-    Nothing of the caller's environment that starts with ``AIRFLOW`` reaches it. ``env`` is added last.
+    Nothing of the caller's environment that starts with ``AIRFLOW`` or ``_AIRFLOW`` reaches it. ``env`` is added last.
     ``users`` maps a name to its role; passwords are made here and kept in a file only the owner can read.
     """
 
@@ -122,7 +122,9 @@ class LocalAirflow:
     @cached_property
     def env(self) -> dict[str, str]:
         """The environment of every process and command."""
-        inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith("AIRFLOW")}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.upper().startswith(("AIRFLOW", "_AIRFLOW"))
+        }
         settings = {
             "CORE__DAGS_FOLDER": str(self.dags_folder),
             "CORE__EXECUTOR": "LocalExecutor",
@@ -275,7 +277,8 @@ class LocalAirflow:
                 self._children.pop(name).wait()
         self._wait_gone(members, _STOP_SECONDS)
         remaining = {name: process for name, process in processes.items() if name not in chosen}
-        self._record(remaining)
+        if chosen:
+            self._record(remaining)
         if not remaining and "api" in self.__dict__:
             self.api.close()
             del self.__dict__["api"]

@@ -1,4 +1,4 @@
-"""``make demo-rollback``: undo the demo's backfill while rows that came later survive."""
+"""The demo's second action: undo its backfill while rows that came later survive."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PATIENCE = 300
 def rollback(workspace: Workspace, console: Console) -> int:
     """Append live rows, restore the range, verify both; 0 only when the range equals the backup and they survived."""
     if not workspace.exists:
-        console.print("There is nothing to undo yet: run `make demo` first.")
+        console.print(f"There is nothing to undo yet: run `{workspace.calls.run}` first.")
         return 2
     with Ledger(workspace.ledger_url) as ledger:
         written = [row.backfill_id for row in ledger.backfills() if row.state in WRITTEN]
         if not written:
-            console.print("No backfill is published, so there is nothing to undo: run `make demo` first.")
+            console.print(f"No backfill is published, so there is nothing to undo: run `{workspace.calls.run}` first.")
             return 2
         was_running = workspace.airflow.running()
         try:
@@ -33,12 +33,12 @@ def rollback(workspace: Workspace, console: Console) -> int:
             return _undo(workspace, ledger, written[0], console)
         finally:
             if not was_running:
-                workspace.airflow.stop()
+                workspace.stop()
 
 
 def _undo(workspace: Workspace, ledger: Ledger, backfill_id: str, console: Console) -> int:
-    append_live_rows(workspace.warehouse)
-    before = live_rows(workspace.warehouse)
+    append_live_rows(workspace.engine.run, workspace.engine.append)
+    before = live_rows(workspace.engine.run)
     console.print(f"Appended live rows after the range, as a live pipeline would: {before:,} flights of 2014-01-01")
 
     api = workspace.airflow.api
@@ -53,9 +53,9 @@ def _undo(workspace: Workspace, ledger: Ledger, backfill_id: str, console: Conso
         console.print(f"[bold red]The run ended as {state}; the backfill is {record.state}.[/bold red]")
         return 1
 
-    unlike = unlike_backup(ledger, backfill_id, workspace.warehouse)
-    wrong = wrong_rows(workspace.warehouse, corrected=False)
-    after = live_rows(workspace.warehouse)
+    unlike = unlike_backup(ledger, backfill_id, workspace.engine.open)
+    wrong = wrong_rows(workspace.engine.run, corrected=False)
+    after = live_rows(workspace.engine.run)
     if unlike or wrong or after != before:
         console.print(
             f"[bold red]{TARGET} does not verify:[/bold red] {len(unlike)} partitions differ from the backup, {wrong:,} "
@@ -69,7 +69,7 @@ def _undo(workspace: Workspace, ledger: Ledger, backfill_id: str, console: Conso
         "old rows": "the whole year is again what was published before the backfill, by plain SQL",
         "live rows": f"{after:,} of {before:,} rows that came after the backfill survived",
         "time": f"{seconds:.1f} s from trigger to restored",
-        "again": "publishing again needs a new backfill: make demo starts over",
+        "again": f"publishing again needs a new backfill: {workspace.calls.run} starts over",
     }.items():
         console.print(f"  {name:<11} {fact}", highlight=False)
     return 0

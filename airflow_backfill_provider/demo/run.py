@@ -1,4 +1,4 @@
-"""``make demo``: five wrong months, corrected through a real scheduler, and shown to be right afterwards."""
+"""The demo's first action: five wrong months, corrected through a real scheduler, and shown to be right afterwards."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(workspace: Workspace, console: Console) -> int:
             workspace.start()
         return _backfill(workspace, console)
     finally:
-        workspace.airflow.stop()
+        workspace.stop()
 
 
 def _backfill(workspace: Workspace, console: Console) -> int:
@@ -56,8 +56,8 @@ def _backfill(workspace: Workspace, console: Console) -> int:
             outcome = known.state if known else "never planned"
             console.print(f"[bold red]The run ended as {state}; the backfill is {outcome}.[/bold red]")
             return 1
-        unlike = unlike_validated(ledger, found, workspace.warehouse)
-        wrong = wrong_rows(workspace.warehouse, corrected=True)
+        unlike = unlike_validated(ledger, found, workspace.engine.open)
+        wrong = wrong_rows(workspace.engine.run, corrected=True)
         if unlike or wrong:
             console.print(
                 f"[bold red]{TARGET} does not verify:[/bold red] {len(unlike)} partitions are not what was validated "

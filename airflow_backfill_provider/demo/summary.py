@@ -28,13 +28,13 @@ def print_summary(
     _fact(console, "mechanism", f"{publish.mechanism}, {publish.commits}")
     _fact(console, "verified", *proof)
     _fact(console, "not proven", *plan.not_proven)
-    _fact(console, "undo", "make demo-rollback", f"in your own Airflow: {summary.undo}")
+    _fact(console, "undo", workspace.calls.rollback, f"in your own Airflow: {summary.undo}")
     _fact(
         console,
         "look next",
-        "make up                 the run in Airflow's web UI",
-        f"{workspace.warehouse}  the table, with its receipts",
-        "dags/backfills/fct_flights.yaml  the spec that was run; docs/your-own-table.md for yours",
+        f"{workspace.calls.up}  the run in Airflow's web UI",
+        f"{workspace.engine.place}  the table, with its receipts",
+        f"{workspace.dags / 'backfills' / 'fct_flights.yaml'}  the spec that was run",
     )
 
 

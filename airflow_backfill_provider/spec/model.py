@@ -203,9 +203,10 @@ class ComputeSpec(Frozen):
 class PublishSpec(Frozen):
     """How the validated range becomes visible."""
 
-    mechanism: Literal["replace_partitions", "merge"] = "replace_partitions"
+    mechanism: Literal["replace_partitions", "merge", "view_swap"] = "replace_partitions"
     """``replace_partitions`` deletes the range and inserts what was staged; ``merge`` matches by ``target.key`` and writes
-    only the rows that differ. Both leave the same rows."""
+    only the rows that differ; ``view_swap`` builds another whole table and points the view ``target.table`` to it. All
+    leave the same rows."""
     keep_unmatched: bool = False
     """With ``merge``: keep published rows of the range whose key was not recomputed, instead of deleting them."""
     unit: Literal["range", "year", "month", "week", "day"] = "range"
@@ -213,11 +214,23 @@ class PublishSpec(Frozen):
     its own. Between two of them consumers see new rows beside old ones."""
     lock_timeout: Duration = timedelta(minutes=2)
     """How long to wait for the engine's lock before giving up with nothing written."""
+    max_write_block: Duration | None = None
+    """Refuse a plan whose longest commit is estimated to keep other writers out of the table for longer than this."""
 
     @property
     def commits(self) -> str:
         """How the range becomes visible, in words."""
         return "the whole range in one commit" if self.unit == "range" else f"each {self.unit} in one commit"
+
+    @property
+    def way_back(self) -> str:
+        """What a rollback does, in words."""
+        if self.mechanism == "view_swap":
+            return (
+                "points the view back to the version before, or, once rows outside the range were written, restores exactly "
+                "these partitions from the backup"
+            )
+        return "restores exactly these partitions from the backup"
 
     @model_validator(mode="before")
     @classmethod
@@ -234,6 +247,15 @@ class PublishSpec(Frozen):
         if self.keep_unmatched and self.mechanism != "merge":
             raise ValueError(
                 f"keep_unmatched needs mechanism merge; {self.mechanism} replaces every row of a partition"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _a_view_is_swapped_once(self) -> PublishSpec:
+        if self.mechanism == "view_swap" and self.unit != "range":
+            raise ValueError(
+                f"unit {self.unit} would build the whole table anew for each {self.unit}; view_swap publishes the whole range in "
+                "one commit: leave unit out"
             )
         return self
 

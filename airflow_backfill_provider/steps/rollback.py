@@ -40,7 +40,8 @@ class RollbackResult:
 def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     """Restore what was published to its backup, leaving every row outside it alone; a second call does nothing.
 
-    Each unit of the publish is restored in one commit. After a failure between two, the next call restores the rest.
+    Each unit of the publish is restored in one commit. After a failure between two, the next call restores the rest. A view
+    is pointed back to the version before, where that leaves every other row alone too.
 
     Not subject to the kill switch, which stops backfills and not the way back.
 
@@ -78,6 +79,9 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     after = _require_backup(work, plan, backup, marks)
     restored = plan.select(sorted(written.published))
     receipts: list[Receipt] = []
+    # A merge is undone by the backup's rows as a replacement is.
+    swaps = plan.spec.publish.mechanism == "view_swap"
+    undo = work.warehouse.swap_view if swaps else work.warehouse.replace_partitions
     with _range_lock(work, plan, receipts):
         before = _before(work, plan, restored, force=force)
         # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
@@ -92,7 +96,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
                 after={partition.key: after[partition.key] for partition in unit},
                 keys_may_repeat=force,
             )
-            receipts.append(work.warehouse.replace_partitions(plan.target, publication))
+            receipts.append(undo(plan.target, publication))
     _require_restored(work, plan, restored, after)
     _record(work)
     return RollbackResult(

@@ -31,6 +31,8 @@ class Capabilities:
     """The name of the engine's SQL dialect in sqlglot."""
     rows_per_second: int
     """A cautious estimate of how many rows one task stages in a second; decides batch sizes, nothing else."""
+    replaced_per_second: int
+    """A cautious estimate of how many rows one commit replaces in a second, while nobody else can write the table."""
     one_host: bool = False
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()
@@ -72,6 +74,18 @@ class Constraint:
 
 
 @dataclass(frozen=True)
+class Version:
+    """The table that a view shows all rows of, as it was at scope time."""
+
+    table: str
+    """Dotted name, as ``Target.table``."""
+    rows: int
+    """Of the whole table: what a new version copies beside the range."""
+    not_carried: tuple[str, ...] = ()
+    """What a new version will lack or leave behind, a sentence each."""
+
+
+@dataclass(frozen=True)
 class Target:
     """The published table as it was described at scope time; frozen into the plan."""
 
@@ -82,6 +96,8 @@ class Target:
     key: tuple[str, ...]
     columns: tuple[Column, ...]
     constraints: tuple[Constraint, ...] = ()
+    version: Version | None = None
+    """When ``table`` is a view, the table that it shows, whose columns and constraints these are."""
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -268,14 +284,16 @@ class Receipt:
 
 @dataclass(frozen=True)
 class StorageItem:
-    """A stage or a backup that exists: for listing and clean-up."""
+    """A stage, a backup or an old version that exists: for listing and clean-up."""
 
     backfill_id: str
+    """Of an old version, the backfill that pointed the view away from it."""
     kind: str
-    """``stage`` or ``backup``."""
+    """``stage``, ``backup`` or ``version``."""
     location: str
     bytes: int
     modified_at: datetime
+    """Of an old version, when the view was pointed away from it."""
 
 
 @dataclass(frozen=True)
@@ -312,10 +330,11 @@ class Warehouse(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
-        """Describe the published table; read only.
+        """Describe the published table, or the view that shows all of one table; read only.
 
-        :raises SpecError: no such table or column, a view, a partition column of a type that has no clock or does not
-            go with ``reading``, a key or partition column that cannot be hashed. The message names what exists.
+        :raises SpecError: no such table or column, a view of anything else, a partition column of a type that has no
+            clock or does not go with ``reading``, a key or partition column that cannot be hashed. The message names
+            what exists.
         """
         ...
 
@@ -417,7 +436,8 @@ class Warehouse(Protocol):
 
         :raises TargetMoved: the range is not ``before``; nothing was written.
         :raises StageChanged: what would land is not ``after``; nothing was written.
-        :raises PublishRefused: no partition was given, or a key that lands also exists outside the range.
+        :raises PublishRefused: no partition was given, a key that lands also exists outside the range, or the target is
+            a view.
         :raises LockTimeout: the engine's lock was not to be had in time; nothing was written.
         """
         ...
@@ -432,16 +452,34 @@ class Warehouse(Protocol):
         """
         ...
 
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`replace_partitions` for a view: its table is left alone, and the view pointed to another one.
+
+        To publish, a new version is built: every row outside the range as it is, those without a partition value too,
+        and the given rows in it. The view is pointed to it in the commit of the receipt.
+
+        To roll back, the view is pointed back to the version that the backfill replaced, when nothing but the range
+        tells the two apart. Otherwise that would lose rows; then, or when the old version is gone, the range alone is
+        replaced by the given rows in the version that the view shows.
+
+        :raises: as :meth:`replace_partitions`, and
+        :raises PublishRefused: the target is no view, or, to roll back, another backfill published a newer version.
+        """
+        ...
+
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         """Every receipt of the table, oldest first; empty when none was ever written."""
         ...
 
     def storage(self) -> tuple[StorageItem, ...]:
-        """Every stage and backup that exists in this warehouse."""
+        """Every stage, backup and old version that exists in this warehouse."""
         ...
 
     def drop(self, location: str) -> None:
-        """Remove a stage or a backup; silent when it is gone already."""
+        """Remove a stage, a backup or an old version; silent when it is gone already.
+
+        :raises WarehouseError: a view shows that version.
+        """
         ...
 
     def cancel(self) -> None:

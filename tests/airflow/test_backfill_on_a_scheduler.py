@@ -247,6 +247,22 @@ def test_a_preview_run_is_green_and_changes_nothing(shop: Shop) -> None:
     assert shop.corrected("orders") == 0
 
 
+def test_a_range_of_which_nothing_is_over_is_a_green_run_that_does_nothing(shop: Shop) -> None:
+    """An empty expansion: mapped tasks are skipped, and nothing hangs or fails."""
+    before = shop.sql("SELECT * FROM analytics.orders ORDER BY ALL")
+    run_id, found = run_to(
+        shop,
+        "backfill__orders",
+        {"start_date": "2999-01-01", "end_date": "2999-01-03", "reason": "too early"},
+        "success",
+    )
+
+    assert "nothing to do" in log_of(shop.api, "backfill__orders", run_id, "scope_partitions").lower()
+    assert shop.sql("SELECT * FROM analytics.orders ORDER BY ALL") == before
+    with shop.ledger() as ledger:
+        assert ledger.find_backfill(found) is None
+
+
 def test_a_staged_backfill_waits_and_is_published_later_by_its_id(shop: Shop) -> None:
     _, found = run_to(shop, "backfill__orders", WHOLE | {"mode": "stage"}, "success")
     assert shop.state(found) is BackfillState.VALIDATED

@@ -61,7 +61,7 @@ TYPES = {
 class Memory:
     name = "memory"
     types = TYPES
-    lacks = frozenset({"view", "zoned"})
+    lacks = frozenset({"zoned"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         self.warehouse = MemoryWarehouse()
@@ -96,6 +96,8 @@ class Memory:
                     _constraint(entry) for entry in tree.this.expressions if isinstance(entry, exp.Constraint)
                 ]
                 self.warehouse.create_table(_name(tree.this.this), columns, constraints=constraints)
+            case exp.Create(kind="VIEW"):
+                self.warehouse.create_view(_name(tree.this), tree.expression.sql("duckdb"))
             case exp.Drop(kind="TABLE"):
                 del self.warehouse._tables[_name(tree.find(exp.Table))]
             case exp.Insert(expression=exp.Values() as values):

@@ -97,6 +97,16 @@ class World:
         return cls._create(engine, warehouse, "seen_at")
 
     @classmethod
+    def behind_view(cls, engine: Engine, warehouse: Warehouse, partition_by: str) -> World:
+        """The rows in ``analytics.orders__v1``, and ``analytics.orders`` a view of it."""
+        engine.execute(
+            create_orders(engine, "analytics.orders__v1"),
+            f"INSERT INTO analytics.orders__v1 {rows_sql(ROWS)}",
+            "CREATE VIEW analytics.orders AS SELECT * FROM analytics.orders__v1",
+        )
+        return cls(engine, warehouse, warehouse.describe("analytics.orders", partition_by, ["order_id"]))
+
+    @classmethod
     def _create(cls, engine: Engine, warehouse: Warehouse, partition_by: str) -> World:
         engine.execute(create_orders(engine, "analytics.orders"), f"INSERT INTO analytics.orders {rows_sql(ROWS)}")
         return cls(engine, warehouse, warehouse.describe("analytics.orders", partition_by, ["order_id"]))

@@ -36,9 +36,9 @@ LAYERS = {
     "malformed_spec": 6,
     "dag_factory": 7,
     "get_provider_info": 7,
-    "cli": 8,
+    "demo": 8,
     "plugin": 8,
-    "demo": 9,
+    "cli": 9,
 }
 SIDE_BY_SIDE = {"checks", "ledger", "transform", "warehouses"}
 AIRFLOW = {"operators", "dag_factory", "plugin", "cli", "connections", "malformed_spec", "demo"}

@@ -204,3 +204,33 @@ def test_a_dimension_read_as_it_is_today_is_warned_of_whose_columns_only_the_war
         "[as_of_today]"
     ]
     assert not [line for line in then if "as_of_today" in line]
+
+
+def test_a_plan_whose_commit_would_keep_writers_out_for_too_long_is_refused_naming_the_unit_that_would_not(
+    warehouse: MemoryWarehouse,
+) -> None:
+    rate = warehouse.capabilities.replaced_per_second
+    warehouse.insert(
+        "analytics.a",
+        [{"id": 10_000 + n, "day": date(2024, 3, 1 + n % 28), "amount": 1} for n in range(rate // 100)],
+    )
+    wanted = {"start_date": "2024-02-01", "end_date": "2024-03-31"}
+    of_the_range = plan(warehouse, **wanted).write_block
+    assert of_the_range >= timedelta(milliseconds=10)
+    assert f"write-block about {of_the_range.total_seconds():,.1f} s" in preview(plan(warehouse, **wanted))
+
+    for limit, told in (("0.9", "publish.unit: week"), ("0.01", "No unit is short enough")):
+        seconds = of_the_range.total_seconds() * float(limit)
+        with pytest.raises(SpecError, match=told):
+            plan(warehouse, spec(publish={"max_write_block": f"PT{seconds:.6f}S"}), **wanted)
+    assert plan(warehouse, spec(publish={"max_write_block": "1h"}), **wanted).partitions
+    by_day = plan(warehouse, spec(publish={"unit": "day", "max_write_block": "1h"}), **wanted)
+    assert by_day.write_block < of_the_range / 10
+
+
+def test_rows_that_the_source_has_beyond_the_published_ones_count_for_the_write_block(
+    warehouse: MemoryWarehouse,
+) -> None:
+    few = plan(warehouse, start_date="2024-01-01", end_date="2024-01-02")
+    many = few.model_copy(update={"source_rows": {"2024-01-01": 10 * few.replaced_per_second}})
+    assert many.write_block >= timedelta(seconds=10)

@@ -16,7 +16,7 @@ from uuid import uuid4
 import deltalake
 import duckdb
 
-from airflow_backfill_provider.errors import LockTimeout, WarehouseError
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -51,6 +51,7 @@ from airflow_backfill_provider.warehouses.sql import text_literal
 from airflow_backfill_provider.windows import Partition
 
 _ROWS_PER_SECOND = 300_000
+_REPLACED_PER_SECOND = 300_000
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.1, 2.0
 
 
@@ -89,6 +90,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             mechanisms=frozenset({"replace_partitions"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=_REPLACED_PER_SECOND,
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's log, as long as delta.logRetentionDuration keeps it (30 days by default).",
@@ -181,11 +183,13 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        """Not among the mechanisms of this engine: a Delta table is rewritten by file, so nothing would be saved.
+        # A Delta table is rewritten by file, so a merge would save nothing, and it conflicts with appends anywhere.
+        raise PublishRefused(f"{target.table}: a Delta warehouse does not merge. Use mechanism replace_partitions.")
 
-        :raises WarehouseError: always.
-        """
-        raise WarehouseError("A Delta warehouse does not merge. Set publish.mechanism to replace_partitions.")
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        raise PublishRefused(
+            f"{target.table}: a folder of Delta tables has no views. Use mechanism replace_partitions."
+        )
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with translated("Reading receipts"):

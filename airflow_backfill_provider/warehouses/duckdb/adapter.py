@@ -38,16 +38,21 @@ from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.publish import publish
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
+from airflow_backfill_provider.warehouses.duckdb.swap import swap
+from airflow_backfill_provider.warehouses.duckdb.swaps import VERSION, drop_version, old_versions
+from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
-from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
+from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import text_literal
+from airflow_backfill_provider.warehouses.views import require_table, require_view
 from airflow_backfill_provider.windows import Partition
 
 _OLDEST = (2, 0)
 _ROWS_PER_SECOND = 500_000
+_REPLACED_PER_SECOND = 1_500_000
 
 
 class DuckDBWarehouse(RelationalWarehouse[Session]):
@@ -96,9 +101,10 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine=f"DuckDB {duckdb.__version__}",
-            mechanisms=frozenset({"replace_partitions", "merge"}),
+            mechanisms=frozenset({"replace_partitions", "merge", "view_swap"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=_REPLACED_PER_SECOND,
             one_host=True,
             unproven=(
                 "DuckDB lets one process write or many read: while a transform statement runs, no other process can "
@@ -109,7 +115,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
 
     def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
         with self._reading(f"Describing {table}", Published()) as session:
-            return catalog.describe(session.run, table, partition_by, key, reading)
+            return describe_target(session.run, table, partition_by, key, reading)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
@@ -175,28 +181,45 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             raise
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.replace)
+        require_table(target)
+        with self._publishing(target, publication) as (session, landing):
+            return publish(session, target, publication, landing, Replacement.replace)
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.merge)
+        require_table(target)
+        with self._publishing(target, publication) as (session, landing):
+            return publish(session, target, publication, landing, Replacement.merge)
 
-    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        require_view(target)
+        with self._publishing(target, publication) as (session, landing):
+            return swap(session, target, publication, landing)
+
+    @contextmanager
+    def _publishing(self, target: Target, publication: Publication) -> Iterator[tuple[Session, tuple[Piece, ...]]]:
+        """The warehouse for writing, and the rows that are to land."""
         publication.refuse_incomplete(self.method)
         self._files.create()
         with translated(f"Publishing into {target.table}"), self._door.publishing() as session:
             landing = self._pieces(session, target, publication.rows, publication.partitions)
             try:
-                return publish(session, target, publication, landing, change)
+                yield session, landing
             except duckdb.ConstraintException as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
                 ) from exc
 
     def storage(self) -> tuple[StorageItem, ...]:
-        return self._files.items()
+        with self._reading("Listing old versions", Published()) as session:
+            return (*self._files.items(), *old_versions(session.run))
 
     def drop(self, location: str) -> None:
-        self._files.drop(location)
+        if not location.startswith(VERSION):
+            self._files.drop(location)
+            return
+        self._files.create()
+        with translated(f"Dropping {location}"), self._door.publishing() as session:
+            drop_version(session, location)
 
     def cancel(self) -> None:
         self._door.cancel()

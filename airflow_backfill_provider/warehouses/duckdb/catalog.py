@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import duckdb
 
-from airflow_backfill_provider.errors import SpecError, TransformRefused
-from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
-from airflow_backfill_provider.warehouses.clocks import Reading
-from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
+from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
+
+
+def places(run: Run) -> list[Place]:
+    """Every table and view of the default database."""
+    return [
+        Place(*found)
+        for found in run(
+            "SELECT database_name, schema_name, table_name, FALSE FROM duckdb_tables() "
+            "WHERE database_name = current_database() AND NOT internal UNION ALL "
+            "SELECT database_name, schema_name, view_name, TRUE FROM duckdb_views() "
+            "WHERE database_name = current_database() AND NOT internal ORDER BY ALL"
+        )
+    ]
 
 
 def locate(run: Run, name: str) -> Place:
@@ -23,15 +32,7 @@ def locate(run: Run, name: str) -> Place:
 
     :raises SpecError: there is none; the message names what exists.
     """
-    there = [
-        Place(*found)
-        for found in run(
-            "SELECT database_name, schema_name, table_name, FALSE FROM duckdb_tables() "
-            "WHERE database_name = current_database() AND NOT internal UNION ALL "
-            "SELECT database_name, schema_name, view_name, TRUE FROM duckdb_views() "
-            "WHERE database_name = current_database() AND NOT internal ORDER BY ALL"
-        )
-    ]
+    there = places(run)
     wanted = name.lower()
     for place in there:
         spellings = [str(place), f"{place.database}.{place}", *([place.name] if place.schema == "main" else [])]
@@ -43,33 +44,7 @@ def locate(run: Run, name: str) -> Place:
 def find_table(run: Run, name: str) -> Table:
     """The table or view of that name with its columns; see :func:`locate`."""
     place = locate(run, name)
-    return Table(place, _columns(run, place))
-
-
-def describe(run: Run, name: str, partition_by: str, key: Sequence[str], reading: Reading) -> Target:
-    """The published table as a target, its name and its columns' in the catalog's spelling.
-
-    However a spec spells the table, two backfills of it then claim the same name.
-
-    :raises SpecError: as :meth:`Warehouse.describe`.
-    """
-    table = find_table(run, name)
-    if table.place.is_view:
-        raise SpecError(
-            f"{name} is a view: it has no rows of its own to replace. Name the table that it reads, or the one that "
-            "a pipeline writes."
-        )
-    partition_column = table.stored(partition_by)
-    keys = tuple(table.stored(column) for column in key)
-    place = table.place
-    return Target(
-        name if place.has_odd_name else str(place),
-        partition_column.name,
-        table.clock(DIALECT, partition_by, reading),
-        tuple(column.name for column in keys),
-        table.columns,
-        _constraints(run, place),
-    )
+    return Table(place, columns(run, place))
 
 
 def select_columns(session: Session, select: str) -> tuple[Column, ...]:
@@ -89,16 +64,17 @@ def select_columns(session: Session, select: str) -> tuple[Column, ...]:
 
 def comment(run: Run, place: Place) -> str | None:
     """The table's comment."""
-    ((text,),) = run(f"SELECT comment FROM duckdb_tables() WHERE {_is(place)}")
+    ((text,),) = run(f"SELECT comment FROM duckdb_tables() WHERE {is_of(place)}")
     return None if text is None else str(text)
 
 
-def _columns(run: Run, place: Place) -> tuple[Column, ...]:
+def columns(run: Run, place: Place) -> tuple[Column, ...]:
+    """The columns of a table or view, in its order."""
     return tuple(
         Column(name, data_type, nullable=is_nullable, generated=is_generated)
         for name, data_type, is_nullable, is_generated in run(
             "SELECT column_name, data_type, is_nullable, coalesce(is_generated, FALSE) FROM duckdb_columns() "
-            f"WHERE {_is(place)} ORDER BY column_index"
+            f"WHERE {is_of(place)} ORDER BY column_index"
         )
     )
 
@@ -111,11 +87,12 @@ _KINDS = {
 }
 
 
-def _constraints(run: Run, place: Place) -> tuple[Constraint, ...]:
+def constraints(run: Run, place: Place) -> tuple[Constraint, ...]:
+    """What the table demands of its rows."""
     kinds = ", ".join(map(text_literal, _KINDS))
     found = run(
         "SELECT constraint_type, constraint_name, constraint_text, constraint_column_names, coalesce(expression, '') "
-        f"FROM duckdb_constraints() WHERE {_is(place)} AND constraint_type IN ({kinds}) ORDER BY constraint_index"
+        f"FROM duckdb_constraints() WHERE {is_of(place)} AND constraint_type IN ({kinds}) ORDER BY constraint_index"
     )
     return tuple(_constraint(_KINDS[kind], *rest) for kind, *rest in found)
 
@@ -127,7 +104,8 @@ def _constraint(kind: ConstraintKind, name: str, text: str, columns: list[str], 
     return Constraint(kind, name, text, tuple(columns), expression, where)
 
 
-def _is(place: Place) -> str:
+def is_of(place: Place) -> str:
+    """The condition on a catalog function's rows that they are of this table; columns of a view have its name there too."""
     return (
         f"database_name = {text_literal(place.database)} AND schema_name = {text_literal(place.schema)} "
         f"AND table_name = {text_literal(place.name)}"

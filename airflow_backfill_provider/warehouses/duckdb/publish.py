@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import LockTimeout
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused
 from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
@@ -21,6 +21,8 @@ def publish(
 ) -> Receipt:
     """Change the range and write the receipt, all in one commit or not at all."""
     place = locate(session.run, target.table)
+    if place.is_view:
+        raise PublishRefused(f"{place} is a view now, and was a table when the plan was made. Nothing was written.")
     text = comment(session.run, place)
     with session.bulk_loading(), session.transaction():
         guard(session, place, text)

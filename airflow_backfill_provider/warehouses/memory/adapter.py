@@ -28,6 +28,7 @@ from airflow_backfill_provider.errors import (
 )
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    Action,
     Backup,
     Capabilities,
     Column,
@@ -47,6 +48,7 @@ from airflow_backfill_provider.warehouses.base import (
     StagedPartition,
     StorageItem,
     Target,
+    Version,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.memory.measure import (
@@ -67,9 +69,18 @@ from airflow_backfill_provider.warehouses.memory.rows import (
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import lossless, parse_type
+from airflow_backfill_provider.warehouses.memory.views import Views
+from airflow_backfill_provider.warehouses.views import (
+    refuse_newer_version,
+    require_table,
+    require_view,
+    version_name,
+)
 from airflow_backfill_provider.windows import Partition, describe, merge
 
 _EXAMPLES = 5
+_VERSION = "version:"
+"""How the location of an old version starts; the rest is its name."""
 _KINDS = {
     "DATE": ColumnKind.DATE,
     "TIMESTAMP": ColumnKind.TIMESTAMP,
@@ -97,6 +108,7 @@ class MemoryWarehouse:
     def __init__(self, tables: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self._lock = RLock()
         self._tables: dict[str, Table] = {}
+        self._views = Views()
         self._asides: dict[str, _Aside] = {}
         self._receipts: dict[str, tuple[Receipt, ...]] = {}
         self._serial = count(1)
@@ -124,19 +136,29 @@ class MemoryWarehouse:
             self._tables[name] = Table(tuple(described), constraints=(*constraints, *filled))
             self.set_rows(name, rows)
 
+    def create_view(self, name: str, select: str) -> None:
+        """Make the view, or make it anew; only one that shows all of one table can be read.
+
+        :raises ValueError: a table has the name.
+        """
+        with self._lock:
+            if name in self._tables:
+                raise ValueError(f"{name} is a table")
+            self._views.create(name, select)
+
     def insert(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows; a column left out is NULL.
 
         :raises ValueError: there is no such column, or a value does not fit its column; no row is added.
         """
         with self._lock:
-            names = [column.name for column in self._table(name).columns]
+            names = [column.name for column in self._own(name).columns]
             added = []
             for row in rows:
                 if surplus := [column for column in row if column not in names]:
                     raise ValueError(f"{name} has no column {', '.join(surplus)}; it has {', '.join(names)}")
                 added.append([row.get(column) for column in names])
-            self.set_rows(name, [*self._table(name).rows, *added])
+            self.set_rows(name, [*self._own(name).rows, *added])
 
     def set_rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         """Make these the rows of the table, values in the order of its columns.
@@ -144,7 +166,7 @@ class MemoryWarehouse:
         :raises ValueError: a value does not fit its column, or the rows break a constraint.
         """
         with self._lock:
-            table = self._table(name)
+            table = self._own(name)
             landed = tuple(land_row(table.columns, row) for row in rows)
             _refuse_broken(name, landed_table := replace(table, rows=landed))
             self._tables[name] = landed_table
@@ -165,27 +187,39 @@ class MemoryWarehouse:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine=METHOD,
-            mechanisms=frozenset({"replace_partitions", "merge"}),
+            mechanisms=frozenset({"replace_partitions", "merge", "view_swap"}),
             dialect=DIALECT,
             rows_per_second=50_000,
+            replaced_per_second=50_000,
             one_host=True,
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )
 
     def describe(self, table: str, partition_by: str, key: Sequence[str], reading: Reading = AS_TYPED) -> Target:
-        if table not in self._tables:
+        version = None
+        holder = table
+        if table in self._views:
+            holder = self._views.shown_by(table)
+            if holder not in self._tables:
+                raise SpecError(f"{table} is a view of {holder}, which is no table.")
+            others = [name for name in self._views.readers(holder) if name != table]
+            left_behind = (
+                f"The view {name} reads {holder} by name and goes on showing the old version." for name in others
+            )
+            version = Version(holder, len(self._tables[holder].rows), tuple(left_behind))
+        if holder not in self._tables:
             raise SpecError(f"There is no table {table!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
-        names = [column.name for column in self._tables[table].columns]
+        found = self._tables[holder]
+        names = [column.name for column in found.columns]
         for name in (partition_by, *key):
             if name not in names:
                 raise SpecError(f"{table} has no column {name!r}; it has {', '.join(names)}.")
         clock = self._clock(table, partition_by, reading)
-        found = self._tables[table]
-        return Target(table, partition_by, clock, tuple(key), found.columns, found.constraints)
+        return Target(table, partition_by, clock, tuple(key), found.columns, found.constraints, version)
 
     def select_columns(self, select: str) -> tuple[Column, ...]:
         try:
-            return Select.bind(select, self._tables).columns
+            return Select.bind(select, self._visible()).columns
         except WarehouseError as error:
             raise TransformRefused(str(error)) from error
 
@@ -237,7 +271,7 @@ class MemoryWarehouse:
         stage = _joined(list(self._split(target, staged, [entry.partition for entry in staged.partitions]).values()))
         if where:
             stage = _only(stage, where)
-        return len(Select.bind(query, {**self._tables, "stage": stage}).run())
+        return len(Select.bind(query, {**self._visible(), "stage": stage}).run())
 
     def compare(
         self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
@@ -290,7 +324,8 @@ class MemoryWarehouse:
         return backup, self.fingerprint(target, backup, partitions)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, lambda old, new: (len(old), len(new)))
+        require_table(target)
+        return self._publish(target, publication, _all_rows, self._keep_in_place)
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
         def differing(old: Sequence[Row], new: Sequence[Row]) -> tuple[int, int]:
@@ -299,13 +334,42 @@ class MemoryWarehouse:
                 raise PublishRefused(f"Published rows of {target.table} share a key, so a merge cannot match them.")
             return (Counter(old) - Counter(new)).total(), (Counter(new) - Counter(old)).total()
 
-        return self._publish(target, publication, differing)
+        require_table(target)
+        return self._publish(target, publication, differing, self._keep_in_place)
+
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        require_view(target)
+        publishes = publication.action is Action.PUBLISH
+        return self._publish(target, publication, _all_rows, self._keep_beside if publishes else self._turn_back)
+
+    def _keep_in_place(self, target: Target, receipt: Receipt, table: Table) -> None:
+        self._tables[target.table] = table
+
+    def _keep_beside(self, target: Target, receipt: Receipt, table: Table) -> None:
+        """Make it a new version of the view."""
+        schema, dot, _ = self._views.shown_by(target.table).rpartition(".")
+        name = f"{schema}{dot}{version_name(target.table.rpartition('.')[2], receipt.backfill_id)}"
+        if name in self._tables:
+            raise PublishRefused(f"The new version of {target.table} would be {name}, which exists already.")
+        self._tables[name] = table
+        self._views.move(target.table, name, receipt)
+
+    def _turn_back(self, target: Target, receipt: Receipt, table: Table) -> None:
+        """Show the version before again when it is this very table, or else keep it in place."""
+        refuse_newer_version(target, receipt.backfill_id, self.receipts(target))
+        before = self._views.replaced_by(target.table, receipt.backfill_id)
+        earlier = self._tables.get(before) if before is not None else None
+        if before is not None and earlier is not None and _same(earlier, table):
+            self._views.move(target.table, before, receipt)
+        else:
+            self._tables[self._views.shown_by(target.table)] = table
 
     def _publish(
         self,
         target: Target,
         publication: Publication,
         count_rows: Callable[[Sequence[Row], Sequence[Row]], tuple[int, int]],
+        keep: Callable[[Target, Receipt, Table], None],
     ) -> Receipt:
         partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
         publication.refuse_incomplete(METHOD)
@@ -348,7 +412,7 @@ class MemoryWarehouse:
                 inserted=inserted,
                 committed_at=datetime.now(UTC),
             )
-            self._tables[target.table] = published
+            keep(target, receipt, published)
             self._receipts[target.table] = (*earlier, receipt)
             return receipt
 
@@ -357,14 +421,28 @@ class MemoryWarehouse:
 
     def storage(self) -> tuple[StorageItem, ...]:
         with self._lock:
-            return tuple(
-                StorageItem(aside.backfill_id, aside.kind, location, _size(aside), aside.modified_at)
+            asides = [
+                StorageItem(
+                    aside.backfill_id, aside.kind, location, _size(aside.partitions.values()), aside.modified_at
+                )
                 for location, aside in self._asides.items()
-            )
+            ]
+            versions = [
+                StorageItem(moved.backfill_id, "version", _VERSION + name, _size([self._tables[name]]), moved.at)
+                for name, moved in self._views.left().items()
+                if name in self._tables
+            ]
+            return (*asides, *versions)
 
     def drop(self, location: str) -> None:
         with self._lock:
             self._asides.pop(location, None)
+            name = location.removeprefix(_VERSION)
+            if name == location or name not in self._views.left():
+                return
+            if found := self._views.readers(name):
+                raise WarehouseError(f"{name} is read by {', '.join(found)}, so it was not dropped.")
+            self._tables.pop(name, None)
 
     def cancel(self) -> None:
         """Nothing to end: no call waits for anything but one lock, and each is over in a moment."""
@@ -373,6 +451,17 @@ class MemoryWarehouse:
         """Nothing to let go of: the tables stay until the object goes."""
 
     def _table(self, name: str) -> Table:
+        """The table, or the one that the view shows."""
+        with self._lock:
+            return self._own(self._views.shown_by(name) if name in self._views else name)
+
+    def _visible(self) -> dict[str, Table]:
+        """Every table, and every view that shows one."""
+        with self._lock:
+            shown = {view: self._tables[table] for view, table in self._views.plain.items() if table in self._tables}
+            return {**self._tables, **shown}
+
+    def _own(self, name: str) -> Table:
         if name not in self._tables:
             raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
         return self._tables[name]
@@ -402,7 +491,7 @@ class MemoryWarehouse:
                 for location, aside in self._asides.items()
                 for key, table in aside.partitions.items()
             }
-            return {**self._tables, **asides}
+            return {**self._visible(), **asides}
 
     def _set_aside(self, kind: str, backfill_id: str, label: str) -> str:
         with self._lock:
@@ -457,7 +546,7 @@ class MemoryStage:
         )
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
-        query = Select.bind(recompute.select, self._warehouse._tables)
+        query = Select.bind(recompute.select, self._warehouse._visible())
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]
@@ -555,5 +644,14 @@ def _address(location: str, key: str) -> str:
     return f"{location}/{key}"
 
 
-def _size(aside: _Aside) -> int:
-    return sum(len(repr(table.rows)) for table in aside.partitions.values())
+def _size(tables: Iterable[Table]) -> int:
+    return sum(len(repr(table.rows)) for table in tables)
+
+
+def _all_rows(old: Sequence[Row], new: Sequence[Row]) -> tuple[int, int]:
+    return len(old), len(new)
+
+
+def _same(one: Table, other: Table) -> bool:
+    """Whether two tables hold the same rows in the same columns, in whatever order."""
+    return one.columns == other.columns and Counter(one.rows) == Counter(other.rows)

@@ -45,6 +45,7 @@ from airflow_backfill_provider.windows import Partition
 
 _OLDEST = 15
 _ROWS_PER_SECOND = 100_000
+_REPLACED_PER_SECOND = 200_000
 LOCK_ATTEMPTS = 3
 """How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
 
@@ -98,6 +99,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
+            replaced_per_second=_REPLACED_PER_SECOND,
             unproven=(
                 "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
                 "Rows are compared by 64-bit hashes; intervals of 24 hours and of one day are equal to PostgreSQL.",
@@ -172,6 +174,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
         return self._publish(target, publication, Replacement.merge)
+
+    def swap_view(self, target: Target, publication: Publication) -> Receipt:
+        raise PublishRefused(f"{target.table}: views cannot be swapped on PostgreSQL yet. Nothing was written.")
 
     def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
         publication.refuse_incomplete(self.method)

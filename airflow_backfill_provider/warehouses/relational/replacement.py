@@ -8,7 +8,7 @@ from airflow_backfill_provider.errors import PublishRefused, StageChanged, Targe
 from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
-from airflow_backfill_provider.warehouses.relational.session import Session
+from airflow_backfill_provider.warehouses.relational.session import Run, Session
 from airflow_backfill_provider.warehouses.relational.statements import (
     Buckets,
     Piece,
@@ -16,7 +16,7 @@ from airflow_backfill_provider.warehouses.relational.statements import (
     keys_outside,
     keys_repeated,
 )
-from airflow_backfill_provider.warehouses.relational.tables import Table
+from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
 
 _NAMED_AT_MOST = 5
@@ -41,7 +41,7 @@ class Replacement:
         self._target = target
         self._publication = publication
         self._landing = landing
-        self._published = Piece.of(dialect, target, self._name, publication.partitions)
+        self._published = self._piece(table.place)
 
     def run(self, change: Change, receipts: Receipts) -> Receipt:
         """Change the range and write the receipt; for the transaction that keeps every other writer out of the table."""
@@ -94,7 +94,7 @@ class Replacement:
 
         :raises TargetMoved: other rows were deleted than the baseline holds.
         """
-        deleted, wanted = self.delete(), _rows(self._publication.before)
+        deleted, wanted = self.delete(), count_rows(self._publication.before)
         if deleted != wanted:
             raise TargetMoved(
                 f"{deleted} rows of {self._target.table} would be deleted where {wanted} were expected; nothing was written.",
@@ -127,7 +127,7 @@ class Replacement:
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
             + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row('s', names)})"
         )
-        inserted = _rows(self._publication.after) - (_rows(self._publication.before) - deleted)
+        inserted = count_rows(self._publication.after) - (count_rows(self._publication.before) - deleted)
         updated = written - inserted
         return deleted + updated, inserted + updated
 
@@ -165,7 +165,7 @@ class Replacement:
 
     def refuse_miscounted(self, deleted: int, inserted: int) -> None:
         """:raises StageChanged: more or fewer rows landed than the range has now, so some landed outside it."""
-        wanted = _rows(self._publication.after) - _rows(self._publication.before) + deleted
+        wanted = count_rows(self._publication.after) - count_rows(self._publication.before) + deleted
         if inserted != wanted:
             raise StageChanged(
                 f"{inserted} rows of {self._target.table} would be inserted where {wanted} were expected; nothing was written.",
@@ -179,10 +179,19 @@ class Replacement:
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
         )
 
+    def _piece(self, table: Place) -> Piece:
+        """The range in that table."""
+        return Piece.of(self._dialect, self._target, table.sql, self._publication.partitions)
+
     def _differing(self, expected: Mapping[str, Fingerprint], pieces: Sequence[Piece]) -> dict[str, tuple[int, int]]:
         """Rows expected and found in the pieces, of each partition of the range whose fingerprint is another one."""
+        return self._differing_in(pieces, expected, self._session.run)
+
+    def _differing_in(
+        self, pieces: Sequence[Piece], expected: Mapping[str, Fingerprint], look: Run
+    ) -> dict[str, tuple[int, int]]:
         buckets = Buckets(self._publication.partitions, pieces)
-        rows = self._session.run(fingerprints(self._dialect, buckets, pieces, self._target.column_names))
+        rows = look(fingerprints(self._dialect, buckets, pieces, self._target.column_names))
         found = {buckets.key(bucket): (count, digest) for bucket, count, digest in rows}
         return {
             key: (wanted.rows, found.get(key, (0, ""))[0])
@@ -195,7 +204,8 @@ Change = Callable[[Replacement], tuple[int, int]]
 """How the range comes to hold what lands: :meth:`Replacement.replace` or :meth:`Replacement.merge`."""
 
 
-def _rows(marks: Mapping[str, Fingerprint]) -> int:
+def count_rows(marks: Mapping[str, Fingerprint]) -> int:
+    """Rows of all partitions together."""
     return sum(mark.rows for mark in marks.values())
 
 

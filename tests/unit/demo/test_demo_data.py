@@ -10,6 +10,10 @@ import duckdb
 import pytest
 
 from airflow_backfill_provider.demo.data import KEY, RANGE, SOURCE_ROWS, TARGET, append_live_rows, build_warehouse
+from airflow_backfill_provider.demo.engines import ENGINES, demo_engine
+from airflow_backfill_provider.demo.engines.duckdb import DuckDBEngine
+from airflow_backfill_provider.demo.local_postgres import find_programs
+from airflow_backfill_provider.demo.verify import live_rows, wrong_rows
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.transform.render import render
 from airflow_backfill_provider.windows import Grain, partition_at
@@ -81,15 +85,40 @@ def test_the_corrected_sql_changes_only_the_unknown_arrivals_of_its_day(rows: An
 
 
 def test_live_rows_come_after_the_range_and_only_once(built: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.duckdb"
-    copy.write_bytes(built.read_bytes())
+    engine = DuckDBEngine(tmp_path)
+    engine.path.write_bytes(built.read_bytes())
 
-    assert append_live_rows(copy) == 842
-    assert append_live_rows(copy) == 0
+    assert [append_live_rows(engine.run, engine.append) for _ in range(2)] == [842, 0]
 
-    with duckdb.connect(str(copy), read_only=True) as connection:
-        days = connection.execute(f"SELECT DISTINCT flight_date FROM {TARGET} WHERE flight_date >= '2014-01-01'")
-        assert [str(day) for (day,) in days.fetchall()] == ["2014-01-01"]
+    assert engine.run(
+        f"SELECT DISTINCT CAST(flight_date AS VARCHAR) FROM {TARGET} WHERE flight_date >= '2014-01-01'"
+    ) == [("2014-01-01",)]
+
+
+@pytest.mark.parametrize("name", sorted(ENGINES))
+def test_every_engine_holds_the_same_two_tables_and_can_tell_wrong_rows_from_right_ones(
+    name: str, tmp_path: Path
+) -> None:
+    if name == "postgres" and find_programs() is None:
+        pytest.skip("needs PostgreSQL's server programs")
+    engine = demo_engine(name, tmp_path)
+    assert not engine.is_built
+    engine.build()
+    try:
+        engine.start()
+        assert engine.is_built
+        assert engine.run("SELECT count(*), count(DISTINCT flight_date), sum(arr_delay) FROM raw.flights") == [
+            (SOURCE_ROWS, 365, 2_257_174)
+        ]
+        assert wrong_rows(engine.run, corrected=False) == 0
+        assert wrong_rows(engine.run, corrected=True) == 2 * 4_874
+        assert append_live_rows(engine.run, engine.append) == live_rows(engine.run) == 842
+        assert wrong_rows(engine.run, corrected=False) == 0
+        warehouse = engine.open()
+        assert warehouse.describe(TARGET, "flight_date", KEY).key == KEY
+        warehouse.close()
+    finally:
+        engine.stop()
 
 
 def test_a_build_replaces_what_was_there_and_leaves_nothing_else_behind(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 
 BY_WEEK: dict[str, Any] = {"publish": {"unit": "week", "lock_timeout": "2s"}}
+SWAPPED: dict[str, Any] = {"publish": {"mechanism": "view_swap", "lock_timeout": "2s"}}
+SPECS = {"publish by week": BY_WEEK, "publish behind a view": SWAPPED}
 THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["killed_step"])
@@ -40,7 +42,8 @@ def _start_server() -> None:
 
 
 def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run ``stage``, ``publish`` (``by week``) or ``rollback`` and kill it; whether it ended by itself instead."""
+    """Run ``stage``, ``publish`` (``by week``, ``behind a view``) or ``rollback`` and kill it; whether it ended by itself
+    instead."""
     _start_server()
     process = FORKS.Process(target=_run, args=(folder, step, survived))
     process.start()
@@ -52,7 +55,7 @@ def kill(folder: Path, step: str, survived: int) -> bool:
 def _run(folder: Path, step: str, survived: int) -> None:
     warehouse = DuckDBWarehouse(folder / "warehouse.duckdb", staging_dir=folder / "staging")
     with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
-        spec = make_spec(**BY_WEEK if step == "publish by week" else {})
+        spec = make_spec(**SPECS.get(step, {}))
         world = World(None, warehouse, ledger, spec)  # type: ignore[arg-type]
         countdown = [survived]
         Session.run = _dying(Session.run, countdown)  # type: ignore[method-assign]
@@ -60,7 +63,7 @@ def _run(folder: Path, step: str, survived: int) -> None:
         match step:
             case "stage":
                 stage_batch(world.work(), world.scope(**THREE_DAYS).batches[0].keys)
-            case "publish" | "publish by week":
+            case "publish" | "publish by week" | "publish behind a view":
                 world.publish()
                 conclude(world.work())
             case "rollback":

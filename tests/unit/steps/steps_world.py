@@ -73,6 +73,16 @@ def fill(engine: Engine) -> None:
     )
 
 
+def fill_behind_view(engine: Engine) -> None:
+    """The same, with the published rows in ``orders__v1`` and ``orders`` a view of it."""
+    fill(engine)
+    engine.execute(
+        "CREATE TABLE analytics.orders__v1 AS SELECT * FROM analytics.orders",
+        "DROP TABLE analytics.orders",
+        "CREATE VIEW analytics.orders AS SELECT * FROM analytics.orders__v1",
+    )
+
+
 @dataclass
 class World:
     """One engine, one ledger, and every step as one call."""
