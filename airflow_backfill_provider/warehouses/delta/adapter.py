@@ -16,7 +16,7 @@ from uuid import uuid4
 import deltalake
 import duckdb
 
-from airflow_backfill_provider.errors import LockTimeout, WarehouseError
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -182,11 +182,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        """Not among the mechanisms of this engine: a Delta table is rewritten by file, so nothing would be saved.
-
-        :raises WarehouseError: always.
-        """
-        raise WarehouseError("A Delta warehouse does not merge. Set publish.mechanism to replace_partitions.")
+        # A Delta table is rewritten by file, so a merge would save nothing, and it conflicts with appends anywhere.
+        raise PublishRefused(f"{target.table}: a Delta warehouse does not merge. Use mechanism replace_partitions.")
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with translated("Reading receipts"):

@@ -18,7 +18,7 @@ from airflow_backfill_provider.warehouses.delta.catalog import find_table, refus
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
-from airflow_backfill_provider.warehouses.relational.replacement import Replacement
+from airflow_backfill_provider.warehouses.relational.replacement import Replacement, count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.windows import merge
 
@@ -51,15 +51,15 @@ def publish(
     replacement.refuse_unvalidated()
     replacement.refuse_repeated_keys()
     publication.confirm()
+    conflict: CommitFailedError | None = None
     try:
         commit(session, handle, target, publication, replacement.landing_rows(), attempt)
     except CommitFailedError as exc:
-        # A lost answer looks like a conflict with ourselves.
-        if (receipt := receipts.of_attempt(_latest(root, table.place.schema, table.place.name), attempt)) is None:
-            raise Conflict(str(exc)) from exc
-        return receipt
-    receipt = receipts.of_attempt(_latest(root, table.place.schema, table.place.name), attempt)
-    assert receipt is not None, "the log of a table holds its latest commit"
+        conflict = exc
+    # The log decides: an answer that was lost looks like a conflict, with ourselves.
+    receipt = receipts.of_attempt(root.open(root.uri(table.place.schema, table.place.name)), attempt)
+    if receipt is None:
+        raise Conflict(str(conflict)) from conflict
     return receipt
 
 
@@ -67,7 +67,7 @@ def commit(
     session: DeltaSession, handle: DeltaTable, target: Target, publication: Publication, select: str, attempt: str
 ) -> None:
     """Replace the range in one commit that holds the receipt too."""
-    deleted, inserted = (sum(mark.rows for mark in side.values()) for side in (publication.before, publication.after))
+    deleted, inserted = count_rows(publication.before), count_rows(publication.after)
     with session.rows(select) as rows:
         write_deltalake(
             handle,
@@ -76,7 +76,3 @@ def commit(
             predicate=predicate.within(target.partition_by, merge(publication.partitions), target.clock),
             commit_properties=receipts.commit_properties(publication, attempt, deleted, inserted),
         )
-
-
-def _latest(root: Root, schema: str, name: str) -> DeltaTable:
-    return root.open(root.uri(schema, name))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
@@ -112,27 +111,25 @@ class Sessions:
     def __init__(self, root: Root, statement_timeout: timedelta | None, threads: int) -> None:
         self._root = root
         self._statement_timeout = statement_timeout
-        self._config: dict[str, Any] = {
-            "threads": threads,
-            "temp_directory": os.path.join(tempfile.gettempdir(), f"safe-backfill-spill-{os.getpid()}"),
-            "python_enable_replacements": False,
-        }
+        # Without replacements, no name in a user's SQL means a variable of this process.
+        self._config: dict[str, Any] = {"threads": threads, "python_enable_replacements": False}
         self._open: set[DeltaSession] = set()
         self.cancelled = threading.Event()
 
     @contextmanager
     def session(self) -> Iterator[DeltaSession]:
-        """A session that has pinned nothing yet."""
-        connection = duckdb.connect(":memory:", config=self._config)
-        session = DeltaSession(connection, self._statement_timeout, self._root)
-        self._open.add(session)
-        try:
-            yield session
-        finally:
-            self._open.discard(session)
-            with suppress(duckdb.Error):
-                session.let_go()
-            session.close()
+        """A session that has pinned nothing yet; it spills into a folder that nobody else can read."""
+        with TemporaryDirectory(prefix="safe-backfill-", ignore_cleanup_errors=True) as spill:
+            connection = duckdb.connect(":memory:", config=self._config | {"temp_directory": spill})
+            session = DeltaSession(connection, self._statement_timeout, self._root)
+            self._open.add(session)
+            try:
+                yield session
+            finally:
+                self._open.discard(session)
+                with suppress(duckdb.Error):
+                    session.let_go()
+                session.close()
 
     def cancel(self) -> None:
         """End the statement that is running now, or the wait for another attempt."""

@@ -24,7 +24,7 @@ from airflow_backfill_provider.errors import (
     WarehouseError,
 )
 from airflow_backfill_provider.warehouses.base import Action, Staged
-from airflow_backfill_provider.warehouses.delta import publish
+from airflow_backfill_provider.warehouses.delta import publish, storage
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 
 Race = Callable[[Shop], Any]
@@ -238,6 +238,38 @@ def test_what_is_read_is_what_is_written_though_the_stage_changes_in_between(
     assert shop.amounts() == [(date, rows, amount + rows) for date, rows, amount in old]
     with pytest.raises((TargetMoved, StageChanged)):
         shop.warehouse.replace_partitions(shop.target, shop.publication(staged))
+
+
+def test_a_key_that_also_stands_outside_the_range_is_refused_unless_it_may_repeat(tmp_path: Path) -> None:
+    shop = Shop.create(tmp_path)
+    old, outside = shop.amounts(), shop.outside()
+    staged = shop.stage(*RANGE, select=lambda one: corrected(one).replace("SELECT id", "SELECT id + 30 AS id"))
+
+    with pytest.raises(PublishRefused, match="rows outside the range with the same id"):
+        shop.warehouse.replace_partitions(shop.target, shop.publication(staged))
+    assert shop.amounts() == old
+
+    shop.warehouse.replace_partitions(shop.target, shop.publication(staged, keys_may_repeat=True))
+    assert shop.amounts() != old
+    assert shop.outside() == outside
+
+
+def test_an_attempt_whose_first_commit_failed_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(tmp_path)
+
+    def commit_and_fail(*given: Any, **settings: Any) -> None:
+        write_deltalake(*given, **settings)
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(storage, "write_deltalake", commit_and_fail)
+    with pytest.raises(WarehouseError, match="the disk is gone"):
+        shop.stage(day(2))
+    with pytest.raises(WarehouseError, match="the disk is gone"):
+        shop.warehouse.back_up(shop.target, "b1", RANGE, label="before")
+
+    assert shop.warehouse.storage() == ()
 
 
 def test_the_right_to_go_on_is_asked_for_before_the_commit(tmp_path: Path) -> None:
