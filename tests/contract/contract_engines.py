@@ -308,7 +308,13 @@ class Postgres:
         import psycopg
 
         url = postgres_server.start()
-        address = {"host": url.host, "port": url.port, "user": url.username, "dbname": self.database}
+        address = {
+            "host": url.host,
+            "port": url.port,
+            "user": url.username,
+            "password": url.password,
+            "dbname": self.database,
+        }
         return psycopg.connect(**address | settings)
 
     def execute(self, *statements: str) -> None:
