@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,24 @@ class LocalPostgres:
     who may not enter root's folders.
     """
 
-    def __init__(self, record: Path, *, password: str = "", durable: bool = True) -> None:
+    def __init__(
+        self,
+        record: Path,
+        *,
+        password: str = "",
+        login: str = "scram-sha-256",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is started.
+
+        :param password: of the superuser; made up when left out.
+        :param login: how everybody logs in, as ``pg_hba.conf`` calls it.
+        :param settings: of the server, beside those it needs to be reached.
+        """
         self._record = record
         self._password = password
-        self._durable = durable
+        self._login = login
+        self._settings = settings or {}
         self.user = "postgres"
 
     @property
@@ -72,7 +87,7 @@ class LocalPostgres:
                 shutil.chown(folder, "postgres")
                 shutil.chown(given.name, "postgres")
             self._run(
-                folder, str(programs / "initdb"), "-D", str(folder / "data"), "-U", self.user, "-A", "scram-sha-256",
+                folder, str(programs / "initdb"), "-D", str(folder / "data"), "-U", self.user, "-A", self._login,
                 "--encoding", "UTF8", "--pwfile", given.name,
             )  # fmt: skip
         known = {"folder": str(folder), "programs": str(programs), "port": _free_port(), "password": password}
@@ -85,11 +100,8 @@ class LocalPostgres:
         folder = self._folder
         if self.is_running:
             return
-        options = (
-            f"-c listen_addresses=127.0.0.1 -p {self.port} -c unix_socket_directories={folder} -c max_connections=200"
-        )
-        if not self._durable:
-            options += " -c fsync=off"
+        needed = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": str(folder)}
+        options = " ".join(f"-c {name}={value}" for name, value in {**self._settings, **needed}.items())
         self._pg_ctl("-l", str(folder / "log"), "-o", options, "start")
 
     @property

@@ -88,4 +88,4 @@ def write(text: str) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Tally(), "guarantees")
+    config.pluginmanager.register(Tally(), "guarantees-tally")

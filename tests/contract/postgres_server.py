@@ -24,7 +24,8 @@ def is_installed() -> bool:
 def start() -> URL:
     """The address of the server's first database; the login is its superuser."""
     record = Path(tempfile.gettempdir()) / f"safe-backfill-tests-{os.getpid()}.json"
-    server = LocalPostgres(record, password="hunter2", durable=False)
+    settings = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "2"}
+    server = LocalPostgres(record, password="hunter2", login="trust", settings=settings)
     atexit.register(server.remove)
     server.create()
     server.start()
