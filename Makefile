@@ -48,7 +48,7 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
-	$(PY) -m pytest --numprocesses auto --dist loadfile tests/unit tests/contract
+	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 
 lint: install
