@@ -249,9 +249,19 @@ def test_a_database_in_another_encoding_reads_and_writes_its_own_letters() -> No
 
 def test_text_partitions_are_those_that_the_bounds_say_whatever_the_collation() -> None:
     database = Database.create()
-    keys = ["2024-01-01", "2024-01-02", "2024-01-02a", "2024-01-03", "2024-01-04", "2024-1-02", "２０２４-01-02"]
+    keys = [
+        "2024-01-01",
+        "2024-01-02",
+        "2024-01-02a",
+        "2024-01-03",
+        "2024-01-04",
+        "2024-1-02",
+        "２０２４-01-02",
+        "20240104",
+    ]
     database.execute(
-        "CREATE COLLATION own (provider = icu, locale = 'de-u-co-phonebk')",
+        # It reads past the hyphens, so that 20240104 lies within the day of 2024-01-04.
+        "CREATE COLLATION own (provider = icu, locale = 'und-u-ka-shifted')",
         "CREATE TABLE t (id integer, d text COLLATE own)",
         *(f"INSERT INTO t VALUES ({number}, '{key}')" for number, key in enumerate(keys)),
     )
