@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
+import duckdb_outside
 import postgres_server
 import sqlglot
 from sqlglot import exp
@@ -175,17 +176,10 @@ class DuckDB:
         return DuckDBWarehouse(self.path, staging_dir=tmp_path / "staging")
 
     def execute(self, *statements: str) -> None:
-        import duckdb
-
-        with duckdb.connect(str(self.path)) as connection:
-            for sql in statements:
-                connection.execute(sql)
+        duckdb_outside.run(self.path, *statements)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        import duckdb
-
-        with duckdb.connect(str(self.path)) as connection:
-            return connection.execute(sql).fetchall()
+        return duckdb_outside.run(self.path, sql)
 
     def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
         import duckdb
@@ -270,9 +264,7 @@ class Delta:
 
     @contextmanager
     def _connection(self, *, copied: bool) -> Iterator[Any]:
-        import duckdb
-
-        with duckdb.connect() as connection:
+        with duckdb_outside.empty() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             for number, path in enumerate(self._paths()):
                 connection.register(f"dataset{number}", self._dataset(path))

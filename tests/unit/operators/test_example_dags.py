@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb_outside
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
@@ -39,8 +39,7 @@ class Flights:
         self.warehouse, self.ledger_file = folder / "flights.duckdb", folder / "ledger.db"
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect(str(self.warehouse)) as connection:
-            return connection.execute(sql).fetchall()
+        return duckdb_outside.run(self.warehouse, sql)
 
     def ledger(self) -> Ledger:
         return Ledger(f"sqlite:///{self.ledger_file}")

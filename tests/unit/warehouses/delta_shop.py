@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import duckdb_outside
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -103,7 +104,7 @@ class Shop:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What a reader gets who knows nothing of us; the table is ``orders``."""
-        with duckdb.connect() as connection:
+        with duckdb_outside.empty() as connection:
             connection.register("orders", self.table.to_pyarrow_dataset())
             return connection.execute(sql).fetchall()
 
