@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test lint types format schema guarantees package lowest bench bench-engines constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler lint types format schema guarantees package lowest bench bench-engines constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,7 +48,13 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
+	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
+
+# Two pytests at once: a scheduler's test mostly waits.
+test-engines: install
 	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
+
+test-scheduler: install
 	$(PY) -m pytest tests/airflow
 
 lint: install
