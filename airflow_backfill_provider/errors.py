@@ -7,6 +7,7 @@
     ├── RequestError               the trigger's conf cannot be planned
     ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
     ├── Stopped                    a stop signal is set, or cannot be read
+    ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -48,6 +49,10 @@ class TransformRefused(BackfillError):
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class SwitchUnreadable(BackfillError):
+    """The kill switch cannot be read, or what was written to it is not in force."""
 
 
 class ValidationFailed(BackfillError):

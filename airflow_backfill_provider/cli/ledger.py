@@ -13,6 +13,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.way_on import way_on
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -20,6 +21,7 @@ def status(args: Namespace) -> None:
     """Print one backfill's summary and its audit trail."""
     with plain_errors(), open_ledger() as ledger:
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
+        print(f"  next        {way_on(ledger.backfill(args.backfill_id))}")
         print("Audit trail")
         for event in ledger.events(args.backfill_id):
             detail = f"  {json.dumps(event.detail, sort_keys=True)[:200]}" if event.detail else ""

@@ -297,6 +297,8 @@ class BackfillSpec(Frozen):
     def _name(cls, name: str) -> str:
         if not _NAME.match(name):
             raise ValueError("a name is lower-case letters, digits and _, starts with a letter, at most 40 characters")
+        if name == "all":
+            raise ValueError("all is the kill switch of every backfill; take another name")
         return name
 
     def era_of(self, partition: Partition) -> int:
