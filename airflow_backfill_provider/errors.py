@@ -7,6 +7,7 @@
     ├── RequestError               the trigger's conf cannot be planned
     ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
     ├── Stopped                    a stop signal is set, or cannot be read
+    ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -48,6 +49,10 @@ class TransformRefused(BackfillError):
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class TrialFailed(BackfillError):
+    """One partition was tried, and a run of it cannot be trusted; nothing was published."""
 
 
 class ValidationFailed(BackfillError):

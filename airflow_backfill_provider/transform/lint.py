@@ -37,6 +37,12 @@ _ORDERED_AGGREGATE = frozenset(
 )
 
 
+_UNREPEATABLE = frozenset(
+    {"clock", "random", "unordered_window", "unordered_limit", "unordered_distinct", "unordered_aggregate"}
+)
+"""The codes of findings by which two runs over the same rows may differ."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing to be wary of; ``line`` counts in the rendered SQL, ``None`` when it is not known."""
@@ -108,6 +114,24 @@ def lint(
             )
         )
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.line or 0, finding.code)))
+
+
+def unrepeatable(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Finding, ...]:
+    """What in the transform may give other rows when it runs again over the same ones, likeliest first.
+
+    Where nothing is known to, every window function that takes rows in an order: ties in it are broken anew each time.
+
+    :raises TransformRefused: as :func:`lint`.
+    """
+    transform = spec.transform_of(partition)
+    tree = parse(render(transform, partition), spec.target.table, dialect, transform.file or "The SQL").tree
+    known = [finding for finding in _nodes(tree, dialect) if finding.code in _UNREPEATABLE]
+    ordered = [node for node in tree.find_all(exp.Window) if _window_function(node) in _ORDERED_WINDOW]
+    ties = [
+        _finding(node, "window_ties", "is repeatable only when no two rows tie in its ORDER BY", dialect)
+        for node in ordered
+    ]
+    return tuple(dict.fromkeys(known or ties))
 
 
 def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:

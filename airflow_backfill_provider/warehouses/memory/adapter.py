@@ -43,6 +43,7 @@ from airflow_backfill_provider.warehouses.base import (
     Recompute,
     RowDiff,
     Rows,
+    Shadow,
     Source,
     Staged,
     StagedPartition,
@@ -322,6 +323,23 @@ class MemoryWarehouse:
         backup = Backup(self._set_aside("backup", backfill_id, label))
         self._asides[backup.location].partitions.update(tables)
         return backup, self.fingerprint(target, backup, partitions)
+
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        location = self._set_aside("shadow", backfill_id, "trial")
+        copied = self._split(target, Published(), partitions)
+        self._asides[location].partitions.update(copied)
+        shadow = MemoryWarehouse()
+        shadow._asides, shadow._serial = self._asides, self._serial
+        holder = target.version.table if target.version is not None else target.table
+        found = self._table(target.table)
+        shadow._tables[holder] = replace(found, rows=_joined(list(copied.values())).rows)
+        if target.version is not None:
+            shadow._views.create(target.table, f"SELECT * FROM {holder}")
+        try:
+            yield Shadow(shadow, target)
+        finally:
+            self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         require_table(target)
