@@ -37,10 +37,11 @@ _ORDERED_AGGREGATE = frozenset(
 )
 
 
-_UNREPEATABLE = frozenset(
-    {"clock", "random", "unordered_window", "unordered_limit", "unordered_distinct", "unordered_aggregate"}
+ORDER_DEPENDENT = frozenset(
+    {"unordered_window", "unordered_limit", "unordered_distinct", "unordered_aggregate", "window_ties"}
 )
-"""The codes of findings by which two runs over the same rows may differ."""
+"""The codes of findings by which the result may depend on the order in which rows are stored or read."""
+_UNREPEATABLE = ORDER_DEPENDENT | {"clock", "random"}
 
 
 @dataclass(frozen=True)
@@ -117,21 +118,21 @@ def lint(
 
 
 def unrepeatable(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Finding, ...]:
-    """What in the transform may give other rows when it runs again over the same ones, likeliest first.
+    """What in the transform may give other rows when it runs again over the same ones.
 
-    Where nothing is known to, every window function that takes rows in an order: ties in it are broken anew each time.
+    Last come the window functions that take rows in an order: ties in it may be broken in another way each time.
 
     :raises TransformRefused: as :func:`lint`.
     """
     transform = spec.transform_of(partition)
     tree = parse(render(transform, partition), spec.target.table, dialect, transform.file or "The SQL").tree
     known = [finding for finding in _nodes(tree, dialect) if finding.code in _UNREPEATABLE]
-    ordered = [node for node in tree.find_all(exp.Window) if _window_function(node) in _ORDERED_WINDOW]
     ties = [
         _finding(node, "window_ties", "is repeatable only when no two rows tie in its ORDER BY", dialect)
-        for node in ordered
+        for node in tree.find_all(exp.Window)
+        if _window_function(node) in _ORDERED_WINDOW and node.args.get("order")
     ]
-    return tuple(dict.fromkeys(known or ties))
+    return tuple(dict.fromkeys([*known, *ties]))
 
 
 def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:

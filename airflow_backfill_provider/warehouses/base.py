@@ -297,6 +297,10 @@ class StorageItem:
     """Of an old version, when the view was pointed away from it."""
 
 
+AFTERWARDS = "safe_backfill_afterwards"
+"""What a SELECT calls the published table as it would be once staged rows were published."""
+
+
 @dataclass(frozen=True)
 class Recompute:
     """One SELECT and the partitions whose rows it returns."""
@@ -305,6 +309,8 @@ class Recompute:
     select: str
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
+    over: StagedPartition | None = None
+    """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
 
 
 @dataclass(frozen=True)

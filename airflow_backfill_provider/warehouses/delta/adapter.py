@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import deltalake
@@ -139,7 +140,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         try:
             with translated(f"Staging into {location}"), self._sessions.session() as session:
                 self._storage.prepare()
-                stage = DeltaStage(self._root, self._storage, session, target, location, self.method)
+                stored = partial(self._stored, session)
+                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored)
                 yield stage
         finally:
             if stage is None or stage.is_empty:

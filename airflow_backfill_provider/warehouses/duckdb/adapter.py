@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -160,7 +161,8 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         try:
             with translated(f"Staging into {location}"), self._door.session() as session:
                 database = session.attach(self._files.path(location), options=WRITABLE)
-                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method)
+                stored = partial(self._stored, session)
+                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method, stored)
                 stage.create()
                 with session.bulk_loading():
                     yield stage

@@ -28,6 +28,7 @@ from airflow_backfill_provider.errors import (
 )
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
     Action,
     Backup,
     Capabilities,
@@ -479,6 +480,15 @@ class MemoryWarehouse:
             shown = {view: self._tables[table] for view, table in self._views.plain.items() if table in self._tables}
             return {**self._tables, **shown}
 
+    def _afterwards(self, target: Target, staged: StagedPartition) -> Table:
+        """The published table as it would be with these rows in the place of their partition's."""
+        table, partition = self._table(target.table), staged.partition
+        (landed,) = self._split(target, Staged((staged,)), [partition]).values()
+        gone = _in_any(target, table, [partition])
+        kept = tuple(row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone)
+        names = tuple(column.name for column in table.columns)
+        return replace(table, rows=(*kept, *in_order(landed, names)))
+
     def _own(self, name: str) -> Table:
         if name not in self._tables:
             raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
@@ -564,7 +574,10 @@ class MemoryStage:
         )
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
-        query = Select.bind(recompute.select, self._warehouse._visible())
+        visible = self._warehouse._visible()
+        if recompute.over is not None:
+            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, recompute.over)
+        query = Select.bind(recompute.select, visible)
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]

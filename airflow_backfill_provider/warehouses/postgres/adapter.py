@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 import psycopg
 from psycopg import errors
@@ -156,7 +156,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
-                stage = PostgresStage(session, self._storage.sql(location), target, location, method)
+                stored = partial(self._stored, session)
+                stage = PostgresStage(session, self._storage.sql(location), target, location, method, stored)
                 yield stage
                 self._storage.analyze(session, location)
         finally:
