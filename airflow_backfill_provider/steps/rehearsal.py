@@ -47,15 +47,12 @@ class Rehearsal:
     publish_seconds: float
     restored_rows: int
     restore_seconds: float
-
-    @property
-    def restore_seconds_per_million(self) -> float | None:
-        """How long the undo takes for a million rows; None when it had no row to put back."""
-        return self.restore_seconds * _MILLION / self.restored_rows if self.restored_rows else None
+    restore_seconds_per_million: float | None
+    """As if all of the time grew with the rows, so an upper bound; None when there was no row to put back."""
 
     def __str__(self) -> str:
         pace = self.restore_seconds_per_million
-        per_million = f", {pace:,.1f} s per million" if pace is not None else ""
+        per_million = f", at most {pace:,.1f} s per million" if pace is not None else ""
         return (
             f"published twice and rolled back on a copy; the undo took {self.restore_seconds:.2f} s for "
             f"{self.restored_rows:,} rows{per_million}"
@@ -135,7 +132,8 @@ class _Steps:
         finally:
             warehouse.drop(backup.location)
         beside = tuple(one.key for one in self._around if one != partition)
-        return Rehearsal(beside, publish_seconds, before.rows, restore_seconds)
+        pace = round(restore_seconds * _MILLION / before.rows, 3) if before.rows else None
+        return Rehearsal(beside, publish_seconds, before.rows, restore_seconds, pace)
 
     def _publication(
         self, action: Action, before: Fingerprint, after: Fingerprint, rows: Staged | Backup

@@ -42,7 +42,7 @@ def _start_server() -> None:
 
 
 def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run ``stage``, ``publish`` (``by week``, ``behind a view``) or ``rollback`` and kill it; whether it ended by itself
+    """Run ``trial``, ``stage``, ``publish`` (``by week``, ``behind a view``) or ``rollback`` and kill it; whether it ended by itself
     instead."""
     _start_server()
     process = FORKS.Process(target=_run, args=(folder, step, survived))
@@ -59,12 +59,15 @@ def _run(folder: Path, step: str, survived: int) -> None:
         world = World(None, warehouse, ledger, spec)  # type: ignore[arg-type]
         countdown = [survived]
         # What a statement that only reads finds is what the next write finds: behind a view there are many of them.
-        spared = "SELECT" if step == "publish behind a view" else None
+        spared = "SELECT" if step in ("publish behind a view", "trial") else None
         Session.run = _dying(Session.run, countdown, spared)  # type: ignore[method-assign]
         Ledger._write = _dying(Ledger._write, countdown)  # type: ignore[method-assign]
         match step:
             case "stage":
                 stage_batch(world.work(), world.scope(**THREE_DAYS).batches[0].keys)
+            case "trial":
+                world.scope(**THREE_DAYS)
+                world.try_one()
             case "publish" | "publish by week" | "publish behind a view":
                 world.publish()
                 conclude(world.work())
