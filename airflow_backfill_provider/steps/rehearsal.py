@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -68,15 +68,14 @@ def rehearse(work: Work, plan: Plan, staged: StagedPartition) -> Rehearsal:
     :raises TargetMoved: the published partition is not what the plan saw.
     """
     beside = _neighbours(plan, staged.partition)
-    with _shadow(work, plan, staged, beside) as (shadow, around):
+    with ExitStack() as opened:
+        with _as_trial(staged):
+            shadow, around = opened.enter_context(_shadow(work, plan, staged, beside))
         original = shadow.warehouse.fingerprint(shadow.target, Published(), around)
         key = staged.partition.key
-        require_equal(
-            {key: plan.baseline[key]},
-            original,
-            f"The published range of {plan.target.table} moved since the plan was made",
-        )
-        with _trial_of(staged):
+        claim = f"The published range of {plan.target.table} moved since the plan was made"
+        require_equal({key: plan.baseline[key]}, original, claim)
+        with _as_trial(staged):
             return _Steps(work, plan, shadow, staged, around, original).run()
 
 
@@ -160,7 +159,7 @@ class _Steps:
 
 
 @contextmanager
-def _trial_of(staged: StagedPartition) -> Iterator[None]:
+def _as_trial(staged: StagedPartition) -> Iterator[None]:
     """Say of any error that it is the rehearsal's; but a stop and what a retry may mend stay what they are."""
     try:
         yield

@@ -96,9 +96,10 @@ def trial_of(ledger: Ledger, plan: Plan) -> Trial | None:
 
 
 def _staged(work: Work, plan: Plan, partition: Partition) -> StagedPartition:
-    """Its staged rows: those of an earlier attempt that are still right, or new ones."""
+    """Its staged rows: those of an earlier attempt that nobody judged yet and that are still right, or new ones."""
     records = work.ledger.partitions(work.backfill_id, [partition.key])
-    if partition.key not in reusable(work, plan, [partition], records):
+    is_staged = records[partition.key].state is PartitionState.STAGED
+    if not (is_staged and reusable(work, plan, [partition], records)):
         stage_partitions(work, plan, [partition])
         records = work.ledger.partitions(work.backfill_id, [partition.key])
     return staged_partition(partition, records[partition.key])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from steps_world import DAYS, PER_DAY, RIGHT, World, make_spec
 
-from airflow_backfill_provider.errors import Stopped, TargetMoved, TrialFailed
+from airflow_backfill_provider.errors import LedgerError, Stopped, TargetMoved, TrialFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.trial import TRIAL_EVENT, trial_of
@@ -327,3 +327,45 @@ def test_a_stop_signal_ends_a_trial_and_a_resume_goes_through(world: World) -> N
     world.stage(scoped)
     world.validate(scoped)
     assert world.publish().published
+
+
+def test_of_two_trials_at_once_one_is_fenced_off_and_the_other_passes(world: World) -> None:
+    scoped = world.scope()
+    calls = 0
+
+    def meanwhile() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:  # the first is about to stage
+            world.try_one()
+
+    world.check_stop = meanwhile
+    with pytest.raises(LedgerError, match="was overtaken"):
+        world.try_one()
+    world.check_stop = lambda: None
+    assert len(world.ledger.events(world.id, TRIAL_EVENT)) == 1
+    assert world.ledger.partitions(world.id, [PICKED])[PICKED].state is PartitionState.STAGED
+    world.stage(scoped)
+    world.validate(scoped)
+    assert world.publish().published
+
+
+def test_a_merge_that_keeps_rows_is_tried_as_it_will_be_published(world: World) -> None:
+    world.spec = make_spec(
+        publish={"mechanism": "merge", "keep_unmatched": True}, compare=[], source=None, trial={"partition": DAYS[2]}
+    )
+    world.engine.execute("DELETE FROM raw.orders WHERE order_id = 203")
+    scoped = world.scope()
+    world.try_one()
+    world.stage(scoped)
+    world.validate(scoped)
+    assert world.publish().published
+    assert world.amounts(DAYS[2])[203] == 213
+
+
+def test_a_trial_of_judged_rows_that_fails_takes_them_back(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.prepare()
+    _publish_that_does_nothing(world, monkeypatch)
+    with pytest.raises(TrialFailed):
+        world.try_one()
+    assert world.ledger.partitions(world.id, [PICKED])[PICKED].state is PartitionState.REJECTED
