@@ -8,6 +8,7 @@
     ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
     ├── Stopped                    a stop signal is set, or cannot be read
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
+    ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -53,6 +54,10 @@ class Stopped(BackfillError):
 
 class SwitchUnreadable(BackfillError):
     """The kill switch cannot be read, or what was written to it is not in force."""
+
+
+class TrialFailed(BackfillError):
+    """One partition was tried, and a run of it cannot be trusted; nothing was published."""
 
 
 class ValidationFailed(BackfillError):

@@ -27,7 +27,7 @@ from airflow_backfill_provider.spec_fit import checkable_constraints, require_fi
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, describe, periods
+from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
 
 
 class PlannedEra(Frozen):
@@ -120,6 +120,21 @@ class Plan(Frozen):
             "arrived": self.arrived,
         }
         return digest(facts)
+
+    @property
+    def trial_partition(self) -> Partition:
+        """The partition that is tried before the others.
+
+        The spec's, where the range holds it; or else the one with the most published rows, and where none has any, with
+        the most of the source, among those that are over.
+        """
+
+        def weight(partition: Partition) -> tuple[bool, int, int]:
+            key = partition.key
+            return partition.is_over(self.planned_at), self.baseline[key].rows, self.source_rows.get(key, 0)
+
+        written = written_trial(self.spec)
+        return next((one for one in self.partitions if one == written), None) or max(self.partitions, key=weight)
 
     def batches(self) -> tuple[Batch, ...]:
         """How the partitions are dealt out to mapped tasks."""
@@ -239,7 +254,7 @@ def build_plan(
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     _require_arrivals(spec, warehouse, target, partitions)
-    warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
+    warnings = [*resolution.notes, *_cautions(spec, partitions, skipped), *_swap_cautions(target), *unchecked]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -293,6 +308,12 @@ NOT_PROVEN = (
 )
 
 
+def written_trial(spec: BackfillSpec) -> Partition | None:
+    """The partition that the spec wants tried; None when it leaves that open."""
+    target, key = spec.target, spec.trial.partition
+    return None if key is None else parse_key(key, target.grain, target.timezone)
+
+
 def target_reading(spec: BackfillSpec) -> Reading:
     """How the spec says the target's partition column is to be read."""
     target = spec.target
@@ -330,8 +351,16 @@ def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
     return ask
 
 
-def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
+def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequence[Skipped]) -> list[str]:
     cautions = []
+    if not spec.trial.enabled:
+        cautions.append(
+            "trial.enabled is false: nothing shows that a second run gives the same rows, or that the undo works."
+        )
+    elif spec.trial.partition is not None and written_trial(spec) not in partitions:
+        cautions.append(
+            f"trial.partition {spec.trial.partition} is not in the range: the partition with the most published rows is tried."
+        )
     if spec.publish.unit != "range":
         cautions.append(
             f"publish.unit {spec.publish.unit}: each {spec.publish.unit} is published in a commit of its own, so the range is "

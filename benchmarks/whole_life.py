@@ -1,7 +1,7 @@
 """The whole life of a backfill, as a ratio to the bare statements on the same engine in the same run.
 
 The table has 365 days of 27,000 rows (9.9 million). *Bare* is one ``CREATE TABLE AS`` of the corrected range and one
-transaction of ``DELETE`` and ``INSERT``. *Ours* is scope, stage (a statement per partition, in as many processes as
+transaction of ``DELETE`` and ``INSERT``. *Ours* is scope, trial, stage (a statement per partition, in as many processes as
 there are cores), checks, keyed comparison, backup, publish and verify, by the same step functions that the operators
 call. Both start from the same tables; a file is closed at the end. Not counted: starting Airflow's task processes, and
 making the ledger, which ``airflow safe-backfill init`` does once for all backfills.
@@ -90,6 +90,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
     from airflow_backfill_provider.steps.publish import publish
     from airflow_backfill_provider.steps.report import conclude
     from airflow_backfill_provider.steps.scope import Run, scope
+    from airflow_backfill_provider.steps.trial import try_partition
     from airflow_backfill_provider.steps.validate import validate_range
 
     phases: dict[str, float] = {}
@@ -110,6 +111,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
         with work(place) as here:
             request = Request(start_date=str(FIRST), end_date=str(FIRST + timedelta(days=days - 1)))
             scoped = timed("scope", lambda: scope(here, request, Run("bench", "bench", "bench")))
+            timed("trial", lambda: try_partition(here))
             batches = [(place, list(batch.keys)) for batch in scoped.batches]
         timed("stage", lambda: list(pool.map(stage, batches)))
         timed("validate", lambda: list(pool.map(validate, batches)))

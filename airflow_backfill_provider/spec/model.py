@@ -24,12 +24,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain, Partition, require_zone
+from airflow_backfill_provider.windows import Grain, Partition, parse_key, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
 _DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
@@ -260,6 +261,15 @@ class PublishSpec(Frozen):
         return self
 
 
+class TrialSpec(Frozen):
+    """What is tried on one partition before the others are computed."""
+
+    enabled: bool = True
+    partition: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """The key of the partition that is tried; by default, and where the range does not hold it, the one with the most
+    published rows."""
+
+
 class RollbackSpec(Frozen):
     """How long the way back stays open."""
 
@@ -289,6 +299,7 @@ class BackfillSpec(Frozen):
     compare: tuple[Comparison, ...] = ()
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
+    trial: TrialSpec = TrialSpec()
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 
@@ -344,6 +355,15 @@ class BackfillSpec(Frozen):
         uncompared = {name.casefold() for name in self.uncompared_columns}
         if keys := [name for name in self.target.key if name.casefold() in uncompared]:
             raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
+        return self
+
+    @model_validator(mode="after")
+    def _the_trial_is_of_a_partition(self) -> BackfillSpec:
+        if self.trial.partition is not None:
+            try:
+                parse_key(self.trial.partition, self.target.grain, self.target.timezone)
+            except RequestError as error:
+                raise ValueError(f"trial.partition: {error}") from error
         return self
 
     @model_validator(mode="after")

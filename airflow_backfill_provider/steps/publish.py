@@ -5,9 +5,8 @@ A crash between any two lines leaves the old rows or the new rows, and running i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import assert_never
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
 from airflow_backfill_provider.ledger.records import PartitionRecord
@@ -15,6 +14,7 @@ from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, Part
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
+from airflow_backfill_provider.steps.mechanism import change
 from airflow_backfill_provider.steps.receipts import Written
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
@@ -26,9 +26,7 @@ from airflow_backfill_provider.warehouses.base import (
     Fingerprint,
     Publication,
     Published,
-    Receipt,
     Staged,
-    Target,
 )
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -106,7 +104,7 @@ def _publish_unit(
     after = {partition.key: staged_fingerprint(records[partition.key]) for partition in unit}
     if any(_differs(plan, partition, records) for partition in unit):
         work.check_stop()
-        _change(work, plan)(
+        change(work.warehouse, plan.spec.publish)(
             plan.target,
             _publication(work, plan, unit, records, after, revision, keys_may_repeat=keys_may_repeat),
         )
@@ -114,19 +112,6 @@ def _publish_unit(
         found = work.warehouse.fingerprint(plan.target, Published(), unit)
         require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
     work.ledger.move_partitions(work.backfill_id, list(after), PartitionState.PUBLISHED, by=work.by)
-
-
-def _change(work: Work, plan: Plan) -> Callable[[Target, Publication], Receipt]:
-    mechanism = plan.spec.publish.mechanism
-    match mechanism:
-        case "replace_partitions":
-            return work.warehouse.replace_partitions
-        case "merge":
-            return work.warehouse.merge
-        case "view_swap":
-            return work.warehouse.swap_view
-        case _:
-            assert_never(mechanism)
 
 
 def _differs(plan: Plan, partition: Partition, records: Mapping[str, PartitionRecord]) -> bool:

@@ -14,6 +14,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.trial import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -47,6 +48,8 @@ class Summary:
     """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
+    trial: Trial | None = None
+    """What the trial of this very plan found; None when none passed."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -84,6 +87,7 @@ class Summary:
             f"{changed:,} changed, {added:,} added, {removed:,} removed{unmatched}",
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
+            f"  trial       {self.trial or 'none passed'}",
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
         if backfill.backup_location is not None:
@@ -116,6 +120,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             for key, record in records.items()
             if record.state in failed
         ),
+        trial=trial_of(ledger, plan),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.mechanism import undo
 from airflow_backfill_provider.steps.receipts import standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -79,9 +80,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     after = _require_backup(work, plan, backup, marks)
     restored = plan.select(sorted(written.published))
     receipts: list[Receipt] = []
-    # A merge is undone by the backup's rows as a replacement is.
-    swaps = plan.spec.publish.mechanism == "view_swap"
-    undo = work.warehouse.swap_view if swaps else work.warehouse.replace_partitions
+    restore = undo(work.warehouse, plan.spec.publish)
     with _range_lock(work, plan, receipts):
         before = _before(work, plan, restored, force=force)
         # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
@@ -96,7 +95,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
                 after={partition.key: after[partition.key] for partition in unit},
                 keys_may_repeat=force,
             )
-            receipts.append(undo(plan.target, publication))
+            receipts.append(restore(plan.target, publication))
     _require_restored(work, plan, restored, after)
     _record(work)
     return RollbackResult(

@@ -285,16 +285,20 @@ class Receipt:
 
 @dataclass(frozen=True)
 class StorageItem:
-    """A stage, a backup or an old version that exists: for listing and clean-up."""
+    """A stage, a backup, a shadow or an old version that exists: for listing and clean-up."""
 
     backfill_id: str
     """Of an old version, the backfill that pointed the view away from it."""
     kind: str
-    """``stage``, ``backup`` or ``version``."""
+    """``stage``, ``backup``, ``shadow`` or ``version``."""
     location: str
     bytes: int
     modified_at: datetime
     """Of an old version, when the view was pointed away from it."""
+
+
+AFTERWARDS = "safe_backfill_afterwards"
+"""What a SELECT calls the published table as it would be once staged rows were published."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +309,17 @@ class Recompute:
     select: str
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
+    over: StagedPartition | None = None
+    """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A copy of some partitions of the published table, to rehearse on what is to be done to it."""
+
+    warehouse: Warehouse
+    """Knows the shadow by ``target``; stages and backups are the same here as in the warehouse that made it."""
+    target: Target
 
 
 class StageWriter(Protocol):
@@ -429,6 +444,19 @@ class Warehouse(Protocol):
         """
         ...
 
+    def open_shadow(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition]
+    ) -> AbstractContextManager[Shadow]:
+        """A table made from the target's definition that holds these partitions as they are published.
+
+        Every promise about the target is kept for it, its receipts are its own, no consumer can read it, and nothing that is
+        done to it touches the target or keeps anybody from it. It is gone when the context ends; a killed one is listed in
+        :meth:`storage`. References to other tables are not part of it.
+
+        :raises PublishRefused: the published rows do not fit the table's own definition, so no rollback could put them back.
+        """
+        ...
+
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         """Replace every row of the partitions with the given rows, by name, in one commit with its receipt.
 
@@ -473,11 +501,11 @@ class Warehouse(Protocol):
         ...
 
     def storage(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup and old version that exists in this warehouse."""
+        """Every stage, backup, shadow and old version that exists in this warehouse."""
         ...
 
     def drop(self, location: str) -> None:
-        """Remove a stage, a backup or an old version; silent when it is gone already.
+        """Remove a stage, a backup, a shadow or an old version; silent when it is gone already.
 
         :raises WarehouseError: a view shows that version.
         """

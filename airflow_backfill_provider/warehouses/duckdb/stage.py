@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -48,8 +48,17 @@ class RowsByName(StageTable[_Session]):
 class DuckDBStage(RowsByName[Session]):
     """One batch attempt's stage: a file of its own, so that nothing of another attempt can be in it."""
 
-    def __init__(self, door: Door, session: Session, database: str, target: Target, location: str, method: str) -> None:
-        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method)
+    def __init__(
+        self,
+        door: Door,
+        session: Session,
+        database: str,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
+    ) -> None:
+        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method, stored)
         self._door = door
 
     @contextmanager

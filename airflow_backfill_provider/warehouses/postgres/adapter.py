@@ -6,8 +6,10 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 import psycopg
 from psycopg import errors
@@ -28,6 +30,7 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Shadow,
     StorageItem,
     Target,
 )
@@ -153,7 +156,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
-                stage = PostgresStage(session, self._storage.sql(location), target, location, method)
+                stored = partial(self._stored, session)
+                stage = PostgresStage(session, self._storage.sql(location), target, location, method, stored)
                 yield stage
                 self._storage.analyze(session, location)
         finally:
@@ -187,6 +191,33 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self._drop_quietly(location)
             raise
 
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        with translated("Copying into a shadow"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                place = catalog.locate(session, target.table)
+                location = self._storage.create_like(session, "shadow", backfill_id, "trial", place)
+                self._storage.refuse_wider(session, location, place)
+                (published,) = self._pieces(session, target, Published(), partitions)
+                names = quote_all(target.column_names)
+                try:
+                    session.run(
+                        f"INSERT INTO {self._storage.sql(location)} ({names}) {DIALECT.overriding} "
+                        f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
+                    )
+                except psycopg.IntegrityError as exc:
+                    raise PublishRefused(
+                        f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {exc}"
+                    ) from exc
+            self._storage.analyze(session, location)
+        shadow = copy(self)
+        shadow._receipts_home = self._storage.receipts_of(location)
+        try:
+            yield Shadow(shadow, replace(target, table=f"{self._storage.schema}.{location}"))
+        finally:
+            self.drop(location)
+
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         return self._publish(target, publication, Replacement.replace)
 
@@ -197,7 +228,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         publication.refuse_incomplete(self.method)
         with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
             place = catalog.locate(session, target.table)
-            receipts = Receipts(DIALECT, session.run, place)
+            receipts = Receipts(DIALECT, session.run, place, self._receipts_home)
             self._storage.prepare(session)
             with session.transaction():
                 self._storage.serialize(session)

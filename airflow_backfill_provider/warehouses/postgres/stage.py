@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from airflow_backfill_provider.errors import WarehouseError
@@ -19,8 +19,10 @@ from airflow_backfill_provider.warehouses.sql import quote, quote_all
 class PostgresStage(StageTable[Session]):
     """One batch attempt's stage: a table of its own, so that nothing of another attempt can be in it."""
 
-    def __init__(self, session: Session, rows: str, target: Target, location: str, method: str) -> None:
-        super().__init__(DIALECT, session, rows, target, location, method)
+    def __init__(
+        self, session: Session, rows: str, target: Target, location: str, method: str, stored: Callable[[str], str]
+    ) -> None:
+        super().__init__(DIALECT, session, rows, target, location, method, stored)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

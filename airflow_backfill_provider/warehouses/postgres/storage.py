@@ -1,4 +1,4 @@
-"""Where stages and backups are: a table each in a schema of their own, listed in a table of it."""
+"""Where stages, backups and shadows are: a table each in a schema of their own, listed in a table of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LIST = "stored_tables"
 """The table that lists the stages and backups, in their schema."""
 _LONGEST_NAME = 63
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-_LOCATION = re.compile(r"\A(stage|backup)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_LOCATION = re.compile(r"\A(stage|backup|shadow)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_RECEIPTS = "_r"
 _SCHEMA_LOCK = 7_245_183_551
 """Two tasks that make the schema at once would meet in the catalog; any number that nothing else locks."""
 
@@ -78,24 +79,35 @@ class Storage:
         :returns: its location.
         :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
         """
-        for word in (backfill_id, label):
-            if not _WORD.match(word):
-                raise WarehouseError(
-                    f"{word!r} cannot name a table of a backfill: use at most 64 letters, digits, '-' and '_'."
-                )
-        location = f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
+        location = _new_location(kind, backfill_id, label)
         # What is lost in a crash of the server is staged again; a backup must outlive it.
         unlogged = "UNLOGGED " if kind == "stage" else ""
         session.run(
             f"CREATE {unlogged}TABLE {self.sql(location)} AS SELECT {', '.join(columns)} FROM {place.sql} WITH NO DATA"
         )
+        self._list_one(session, location, kind, backfill_id, label, keys)
+        return location
+
+    def create_like(self, session: Session, kind: str, backfill_id: str, label: str, place: Place) -> str:
+        """Make an empty table with the columns, constraints and indexes of another one and list it, as :meth:`create` does."""
+        location = _new_location(kind, backfill_id, label)
+        session.run(f"CREATE UNLOGGED TABLE {self.sql(location)} (LIKE {place.sql} INCLUDING ALL)")
+        self._list_one(session, location, kind, backfill_id, label, ())
+        return location
+
+    def receipts_of(self, location: str) -> tuple[str, str]:
+        """Schema and name of the table that holds the receipts of a shadow."""
+        return self.schema, f"{location}{_RECEIPTS}"
+
+    def _list_one(
+        self, session: Session, location: str, kind: str, backfill_id: str, label: str, keys: Sequence[str]
+    ) -> None:
         session.run(
             f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
         )
         values = ", ".join(text_literal(value) for value in (location, kind, backfill_id, label))
         covered = f"ARRAY[{', '.join(map(text_literal, keys))}]::VARCHAR[]"
         session.run(f"INSERT INTO {self._list} VALUES ({values}, {covered}, statement_timestamp())")
-        return location
 
     def sql(self, location: str) -> str:
         """The table of the location, as SQL."""
@@ -145,7 +157,7 @@ class Storage:
         _refuse_foreign(location)
         if self._exists(session):
             with session.transaction():
-                session.run(f"DROP TABLE IF EXISTS {self.sql(location)}")
+                session.run(f"DROP TABLE IF EXISTS {self.sql(location)}, {quote_path(*self.receipts_of(location))}")
                 session.run(f"DELETE FROM {self._list} WHERE location = {text_literal(location)}")
 
     def analyze(self, session: Session, location: str) -> None:
@@ -185,6 +197,19 @@ class Storage:
         return bool(tables)
 
 
+def _new_location(kind: str, backfill_id: str, label: str) -> str:
+    """A name that no table has had before.
+
+    :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
+    """
+    for word in (backfill_id, label):
+        if not _WORD.match(word):
+            raise WarehouseError(
+                f"{word!r} cannot name a table of a backfill: use at most 64 letters, digits, '-' and '_'."
+            )
+    return f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
+
+
 def _refuse_foreign(location: str) -> None:
     if not _LOCATION.match(location):
-        raise WarehouseError(f"{location!r} is not the location of a stage or a backup.")
+        raise WarehouseError(f"{location!r} is not the location of a stage, a backup or a shadow.")

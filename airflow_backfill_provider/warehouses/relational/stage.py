@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Generic, TypeVar
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
-from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
+    Column,
+    Fingerprint,
+    Recompute,
+    StagedPartition,
+    Target,
+)
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
@@ -34,9 +41,18 @@ class StageTable(ABC, Generic[_Session]):
     """
 
     def __init__(
-        self, dialect: Dialect, session: _Session, rows: str, target: Target, location: str, method: str
+        self,
+        dialect: Dialect,
+        session: _Session,
+        rows: str,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
     ) -> None:
+        """``stored`` gives the table of another stage, as SQL that this session can read."""
         self.location = location
+        self._stored = stored
         self._dialect = dialect
         self._session = session
         self._rows = rows
@@ -97,7 +113,21 @@ class StageTable(ABC, Generic[_Session]):
             raise WarehouseError(
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
-        return text
+        if recompute.over is None:
+            return text
+        return (
+            f"WITH {quote(AFTERWARDS)} AS (\n{self._afterwards(recompute.over)}\n) SELECT * FROM (\n{text}\n) AS rerun"
+        )
+
+    def _afterwards(self, staged: StagedPartition) -> str:
+        """A SELECT of the published table as it would be with these rows in the place of their partition's."""
+        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
+        tables = self._published(), self._stored(staged.location)
+        kept, landed = (Piece.of(self._dialect, self._target, table, (staged.partition,)) for table in tables)
+        return (
+            f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE "
+            f"UNION ALL SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}"
+        )
 
     def _with_unmatched(self, recompute: Recompute, text: str) -> str:
         """The SELECT, and the published rows whose key it does not return."""

@@ -29,7 +29,7 @@ from airflow_backfill_provider.warehouses.relational import statements
 from airflow_backfill_provider.warehouses.relational.compare import compare_pieces
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -48,6 +48,8 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     dialect: Dialect
     method: str
     """What the digests are comparable within: the engine and its version."""
+    _receipts_home = HOME
+    """Schema and name of the table of receipts."""
 
     @abstractmethod
     def _reading(self, what: str, *sides: Rows) -> AbstractContextManager[_Session]:
@@ -194,7 +196,8 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with self._reading("Reading receipts", Published()) as session:
-            return Receipts(self.dialect, session.run, self._find_table(session, target.table).place).read()
+            place = self._find_table(session, target.table).place
+            return Receipts(self.dialect, session.run, place, self._receipts_home).read()
 
     def _pieces(
         self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]

@@ -29,6 +29,10 @@ BY_WEEK: dict[str, Any] = {"publish": {"unit": "week", "lock_timeout": "2s"}}
 SWAPPED: dict[str, Any] = {"publish": {"mechanism": "view_swap", "lock_timeout": "2s"}}
 SPECS = {"publish by week": BY_WEEK, "publish behind a view": SWAPPED}
 THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
+_SPARED = {
+    "publish behind a view": ("SELECT",),
+    "trial": ("SELECT", "ATTACH", "SET", "RESET", "USE", "DETACH", "BEGIN"),
+}
 FORKS = get_context("forkserver")
 FORKS.set_forkserver_preload(["killed_step"])
 
@@ -42,7 +46,7 @@ def _start_server() -> None:
 
 
 def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run ``stage``, ``publish`` (``by week``, ``behind a view``) or ``rollback`` and kill it; whether it ended by itself
+    """Run ``trial``, ``stage``, ``publish`` (``by week``, ``behind a view``) or ``rollback`` and kill it; whether it ended by itself
     instead."""
     _start_server()
     process = FORKS.Process(target=_run, args=(folder, step, survived))
@@ -59,12 +63,15 @@ def _run(folder: Path, step: str, survived: int) -> None:
         world = World(None, warehouse, ledger, spec)  # type: ignore[arg-type]
         countdown = [survived]
         # What a statement that only reads finds is what the next write finds: behind a view there are many of them.
-        spared = "SELECT" if step == "publish behind a view" else None
+        spared = _SPARED.get(step)
         Session.run = _dying(Session.run, countdown, spared)  # type: ignore[method-assign]
         Ledger._write = _dying(Ledger._write, countdown)  # type: ignore[method-assign]
         match step:
             case "stage":
                 stage_batch(world.work(), world.scope(**THREE_DAYS).batches[0].keys)
+            case "trial":
+                world.scope(**THREE_DAYS)
+                world.try_one()
             case "publish" | "publish by week" | "publish behind a view":
                 world.publish()
                 conclude(world.work())
@@ -73,7 +80,9 @@ def _run(folder: Path, step: str, survived: int) -> None:
     warehouse.close()
 
 
-def _dying(function: Callable[..., Any], countdown: list[int], spared: str | None = None) -> Callable[..., Any]:
+def _dying(
+    function: Callable[..., Any], countdown: list[int], spared: tuple[str, ...] | None = None
+) -> Callable[..., Any]:
     """The function, which kills its own process instead of running for the Nth time; statements that start so do not count."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

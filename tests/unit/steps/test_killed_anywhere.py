@@ -128,3 +128,44 @@ def test_staging_killed_before_any_statement_keeps_whole_partitions_and_converge
             break
     assert ended
     assert most_reused == 3
+
+
+@pytest.mark.timeout(600)
+def test_a_trial_killed_before_any_write_leaves_the_table_alone_and_the_next_one_passes(tmp_path: Path) -> None:
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    engine = DuckDB()
+    engine.create(prepared).close()
+    fill(engine)
+    with Ledger(f"sqlite:///{prepared / 'ledger.db'}") as ledger:
+        ledger.upgrade()
+    before = open_world(prepared).published()
+    left_behind: set[str] = set()
+    for survived, folder in enumerate(copies(prepared)):
+        shutil.copytree(prepared, folder)
+        ended = kill(folder, "trial", survived)
+        world = open_world(folder)
+        assert world.published() == before
+        left = [item for item in world.warehouse.storage() if item.backfill_id == world.id]
+        left_behind |= {item.kind for item in left}
+        assert len(left) <= 3, "a stage, a copy and its backup"
+        scoped = world.scope(**THREE_DAYS)
+        assert world.try_one().tried is not ended, survived
+        assert world.published() == before
+        assert world.warehouse.receipts(scoped.plan.target) == ()
+        for item in left:
+            if item.kind == "shadow":
+                world.warehouse.drop(item.location)
+        assert not [item for item in world.warehouse.storage() if item.kind == "shadow"]
+        if not ended:
+            world.ledger.close()
+            shutil.rmtree(folder)
+            continue
+        world.stage(scoped)
+        world.validate(scoped)
+        world.publish()
+        assert conclude(world.work()).backfill.state is BackfillState.COMPLETED
+        break
+    assert ended
+    assert survived > 15
+    assert left_behind == {"stage", "shadow", "backup"}

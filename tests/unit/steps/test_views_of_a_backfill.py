@@ -322,3 +322,13 @@ def test_a_rollback_of_a_swap_killed_before_any_statement_leaves_old_or_new_and_
     assert ended
     assert survived > 10
     assert seen == {"old", "new"}
+
+
+def test_the_trial_swaps_a_view_of_its_own_and_back(viewed: World) -> None:
+    scoped, tables, before = viewed.scope(**SOME), viewed.engine.tables(), viewed.published()
+    assert viewed.try_one().tried
+    assert (viewed.engine.tables(), viewed.published(), shown(viewed)) == (tables, before, FIRST)
+    assert versions(viewed) == []
+    viewed.stage(scoped)
+    viewed.validate(scoped)
+    assert viewed.publish().published
