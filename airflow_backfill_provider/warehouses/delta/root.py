@@ -59,6 +59,15 @@ class Root:
         """
         return DeltaTable(uri, storage_options=self.options)
 
+    def files_of(self, uri: str, sizes: dict[str, int]) -> fs.FileSystem:
+        """The file system whose paths begin at the folder of a table.
+
+        :param sizes: bytes of each file, so that object storage is not asked for them.
+        """
+        if self.folder is None:
+            return fs.PyFileSystem(DeltaStorageHandler(uri, self.options, sizes))
+        return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
+
     def is_table(self, uri: str) -> bool:
         """Whether there is a Delta table."""
         return DeltaTable.is_deltatable(uri, storage_options=self.options)
