@@ -18,9 +18,7 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import StorageItem
 from airflow_backfill_provider.warehouses.delta.root import Root
 
-QUICKLY = WriterProperties(
-    compression="LZ4_RAW", default_column_properties=ColumnProperties(dictionary_enabled=False)
-)
+QUICKLY = WriterProperties(compression="LZ4_RAW", default_column_properties=ColumnProperties(dictionary_enabled=False))
 """How rows are kept that are read a few times and dropped: half the time of a table's own files, and no larger."""
 _FOLDER = "_safe_backfill"
 _COVERED = "covered_partitions"
