@@ -9,14 +9,14 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from uuid import uuid4
 
 import deltalake
 import duckdb
 
-from airflow_backfill_provider.errors import LockTimeout, PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -31,6 +31,7 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StorageItem,
     Target,
+    Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts
@@ -40,6 +41,7 @@ from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
+from airflow_backfill_provider.warehouses.delta.versions import require_version
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
@@ -104,6 +106,20 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
             return select_columns(session, select)
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        with self._reading("Reading the versions of the sources", Published()) as session:
+            for select in selects:
+                session.one_select(select)
+            for table in tables:
+                with suppress(SpecError):  # what is no table has no version
+                    session.pin(self._root.locate(table))
+            return session.versions
+
+    def require_versions(self, versions: Versions) -> None:
+        with translated("Reading the versions of the sources"):
+            for name, version in versions.items():
+                require_version(self._root, name, version)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
@@ -207,6 +223,9 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     @contextmanager
     def _reading(self, what: str, *sides: Rows) -> Iterator[DeltaSession]:
         with translated(what), self._sessions.session() as session:
+            for side in sides:
+                if isinstance(side, Source):
+                    session.read_at(side.versions)
             yield session
 
     def _locate(self, session: DeltaSession, name: str) -> Place:

@@ -43,14 +43,24 @@ def dataset(table: DeltaTable, files: Callable[[dict[str, int]], fs.FileSystem])
     _refuse_unreadable(table)
     adds = pyarrow.table(table.get_add_actions())
     schema = pyarrow.schema(table.schema().to_arrow())
-    paths = [unquote(path) for path in adds["path"].to_pylist()]
-    where = files(dict(zip(paths, adds["size_bytes"].to_pylist(), strict=True)))
+    sizes = _sizes(adds)
+    where = files(sizes)
     known = [*_partition_values(adds, schema), *_bounds(adds, schema)]
     fragments = [
         _FORMAT.make_fragment(path, filesystem=where, partition_expression=_all_of(column[file] for column in known))
-        for file, path in enumerate(paths)
+        for file, path in enumerate(sizes)
     ]
     return FileSystemDataset(fragments, schema, _FORMAT, where)
+
+
+def file_sizes(table: DeltaTable) -> dict[str, int]:
+    """Bytes of each file of the version that is open, by its path below the table's folder."""
+    return _sizes(pyarrow.table(table.get_add_actions()))
+
+
+def _sizes(adds: pyarrow.Table) -> dict[str, int]:
+    """In the order of the log, which has the paths as they are in a URL."""
+    return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
 
 
 def _refuse_unreadable(table: DeltaTable) -> None:

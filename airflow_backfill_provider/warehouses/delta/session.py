@@ -18,6 +18,7 @@ import pyarrow
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from airflow_backfill_provider.warehouses.base import Versions
 from airflow_backfill_provider.warehouses.delta.dataset import dataset
 from airflow_backfill_provider.warehouses.delta.errors import interrupted
 from airflow_backfill_provider.warehouses.delta.root import Root
@@ -37,36 +38,49 @@ class Pinned:
 class DeltaSession(Session):
     """DuckDB in memory, in which the Delta tables of the root have their names.
 
-    Each is opened once, at its latest version, and stays at that version. Pins are no part of a transaction.
+    Each is opened once, at its latest version unless :meth:`read_at` says another, and stays at that version. Pins are no
+    part of a transaction.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement_timeout: timedelta | None, root: Root) -> None:
         super().__init__(connection, statement_timeout)
         self._root = root
-        self._pinned: dict[str, Pinned] = {}
+        self._pinned: dict[tuple[str, int | None], Pinned] = {}
         self._named: dict[Place, Pinned] = {}
         self._found: dict[tuple[str, str], Place | None] = {}
+        self._versions: Versions = {}
+
+    def read_at(self, versions: Versions) -> None:
+        """From now on a table that is among them means that version of it."""
+        if versions != self._versions:
+            self._versions = versions
+            self._named = {}
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What version each table has that is pinned under its own name."""
+        return {str(place): pinned.table.version() for place, pinned in self._named.items()}
 
     def pin(self, place: Place) -> Pinned:
         """The published table, under its own name."""
         if (pinned := self._named.get(place)) is None:
-            stored = self.pin_stored(self._root.uri(place.schema, place.name))
+            stored = self.pin_stored(self._root.uri(place.schema, place.name), self._versions.get(str(place)))
             self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(place.schema)}")
             self._connection.execute(f"CREATE OR REPLACE VIEW {place.sql} AS SELECT * FROM {stored.sql}")
             pinned = self._named[place] = Pinned(stored.table, place.sql)
         return pinned
 
-    def pin_stored(self, uri: str) -> Pinned:
-        """The table at this address, under a name that no user's SQL can mean.
+    def pin_stored(self, uri: str, version: int | None = None) -> Pinned:
+        """The table at this address and version, by default the latest, under a name that no user's SQL can mean.
 
         :raises deltalake.exceptions.TableNotFoundError: there is none.
         :raises deltalake.exceptions.DeltaProtocolError: it has a feature that cannot be read.
         """
-        if (pinned := self._pinned.get(uri)) is None:
-            table = self._root.open(uri)
+        if (pinned := self._pinned.get((uri, version))) is None:
+            table = self._root.open(uri, version)
             name = f"safe_backfill_{uuid4().hex}"
             self._connection.register(name, dataset(table, partial(self._root.files_of, uri)))
-            pinned = self._pinned[uri] = Pinned(table, quote(name))
+            pinned = self._pinned[uri, version] = Pinned(table, quote(name))
         return pinned
 
     def one_select(self, sql: str) -> str | None:

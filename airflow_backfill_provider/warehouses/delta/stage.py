@@ -12,7 +12,7 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, Target
 from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession
+from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Pinned
 from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
@@ -61,22 +61,39 @@ class DeltaStage(RowsByName[DeltaSession]):
             yield
             self._refuse_unkeepable()
 
+    def _text(self, recompute: Recompute) -> str:
+        self._session.read_at(recompute.versions)
+        text = super()._text(recompute)
+        unplanned = sorted(self._session.versions.keys() - recompute.versions.keys())
+        if recompute.versions and unplanned:
+            raise WarehouseError(
+                f"The SQL of {describe(recompute.partitions)} reads {', '.join(unplanned)}, which the SQL of the first "
+                "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
+                "of every partition."
+            )
+        return text
+
     def _published(self) -> str:
-        return self._session.pin(self._root.locate(self._target.table)).sql
+        """The latest version, whatever version of it the SELECT reads."""
+        return self._target_table.sql
+
+    @property
+    def _target_table(self) -> Pinned:
+        place = self._root.locate(self._target.table)
+        return self._session.pin_stored(self._root.uri(place.schema, place.name))
 
     def _refuse_unkeepable(self) -> None:
         """:raises WarehouseError: a value could not be read back from the target once it was published."""
-        place = self._root.locate(self._target.table)
         types = {column.name: column.type for column in self._target.columns}
         values = ", ".join(map(text_literal, _ABSENT))
-        for name in self._session.pin(place).table.metadata().partition_columns:
+        for name in self._target_table.table.metadata().partition_columns:
             if not DIALECT.is_text(types.get(name)):
                 continue
             ((rows,),) = self._session.run(f"SELECT count(*) FROM {_LANDED} WHERE {quote(name)} IN ({values})")
             if rows:
                 raise WarehouseError(
-                    f"{rows} rows have an empty {name} (or {_ABSENT[1]}), and {place} is partitioned by {name}: Delta would "
-                    f"keep NULL instead. Nothing was kept. Write NULL, or another text, in the SQL."
+                    f"{rows} rows have an empty {name} (or {_ABSENT[1]}), and {self._target.table} is partitioned by {name}: "
+                    f"Delta would keep NULL instead. Nothing was kept. Write NULL, or another text, in the SQL."
                 )
 
     def _commit(self, partitions: Sequence[Partition], *, again: bool) -> None:
