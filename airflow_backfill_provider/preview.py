@@ -55,7 +55,7 @@ def preview(plan: Plan) -> str:
             else []
         ),
         f"  inverse     rollback__{plan.spec.name} {publish.way_back}, "
-        f"kept for {plan.spec.rollback.keep_for.days} days",
+        f"kept until {plan.spec.rollback.keep_for.days} days after the publish",
     ]
     if plan.skipped:
         lines.append(f"  left out    {', '.join(f'{skip.key} ({skip.reason})' for skip in plan.skipped[:5])}")

@@ -10,7 +10,7 @@ from contract_engines import Delta
 from deltalake import DeltaTable
 from steps_world import DAYS, World, fill, make_spec
 
-from airflow_backfill_provider.errors import VersionGone
+from airflow_backfill_provider.errors import PublishRefused, SpecError, VersionGone
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
@@ -123,3 +123,34 @@ def test_a_rebase_takes_what_moved_from_the_latest_version(world: World) -> None
 
     assert world.amounts(DAYS[0]) == {0: None} | dict.fromkeys(range(1, 5), -1)
     assert world.amounts(DAYS[1]) == {100: None} | {order: order + 10 for order in range(101, 106)}
+
+
+def test_the_plan_names_the_copied_backup_as_the_way_back_and_no_vacuum_takes_it(world: World) -> None:
+    old = world.published()
+    plan = world.run().plan
+    assert "from the copied backup, kept until 45 days after the publish" in preview(plan)
+    vacuum(world, "analytics.orders")
+
+    world.rollback()
+
+    assert world.published() == old
+
+
+def test_a_backup_that_lost_a_file_is_said_before_anything_is_touched(world: World) -> None:
+    world.run()
+    new = world.published()
+    (backup,) = [item.location for item in world.warehouse.storage() if item.kind == "backup"]
+    (file,) = Path(world.warehouse._storage.uri(backup)).glob("*.parquet")  # type: ignore[attr-defined]
+    file.unlink()
+
+    with pytest.raises(PublishRefused, match=f"The backup {backup} of {world.id} cannot be read"):
+        world.rollback()
+
+    assert world.published() == new
+
+
+def test_a_merge_is_refused_when_the_plan_is_made(world: World) -> None:
+    world.spec = make_spec(publish={"mechanism": "merge"})
+
+    with pytest.raises(SpecError, match=r"merge is not supported by Delta Lake.*supported: replace_partitions"):
+        world.scope(mode="plan")
