@@ -36,7 +36,7 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts
 from airflow_backfill_provider.warehouses.delta.errors import translated
-from airflow_backfill_provider.warehouses.delta.publish import Conflict, publish
+from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
@@ -83,6 +83,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         self._storage = Storage(self._root)
         self._sessions = Sessions(self._root, statement_timeout, threads=max(1, (os.cpu_count() or 1) // sharers))
         self._lock_timeout = lock_timeout
+        self._held: Held | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -167,9 +168,13 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with self._reading("Backing up", Published()) as session:
                 self._storage.prepare()
                 (published,) = self._pieces(session, target, Published(), partitions)
+                table = session.pin(self._root.locate(target.table)).table
                 with session.rows(copied(target, published.table, published.predicate)) as rows:
                     self._storage.create(backup.location, rows, covered=[partition.key for partition in partitions])
-            return backup, self.fingerprint(target, backup, partitions)
+            marks = self.fingerprint(target, backup, partitions)
+            # The copy is all that was read of them.
+            self._held = Held(str(table.metadata().id), table.version(), target, frozenset(partitions), marks)
+            return backup, marks
         except BaseException:
             self.drop(backup.location)
             raise
@@ -184,7 +189,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
                 landing = self._pieces(session, target, publication.rows, publication.partitions)
                 try:
-                    return publish(self._root, session, target, publication, landing, attempt)
+                    return publish(self._root, session, target, publication, landing, attempt, self._held)
                 except Conflict as exc:
                     conflict = exc
             if time.monotonic() + pause > deadline:
