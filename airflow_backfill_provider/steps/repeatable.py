@@ -101,7 +101,10 @@ def _likely(work: Work, plan: Plan, staged: StagedPartition, suspects: Sequence[
     """What may do it: the source that is being written, or a function of the SQL."""
     key, source = staged.partition.key, plan.spec.source
     if source is not None:
-        now = count_source(plan.spec, work.warehouse, plan.target, [staged.partition], plan.arrived)[key]
+        counted = count_source(
+            plan.spec, work.warehouse, plan.target, [staged.partition], plan.arrived, plan.source_versions
+        )
+        now = counted[key]
         if now != plan.source_rows[key]:
             return (
                 f"The source {source.table} is being written: it had {plan.source_rows[key]} rows of it when the plan was made "
