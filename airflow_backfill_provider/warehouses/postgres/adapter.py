@@ -287,6 +287,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     def _locate(self, session: Session, name: str) -> Place:
         return catalog.locate(session, name)
 
+    def _has_each_key_once(self, session: Session, target: Target) -> bool:
+        return catalog.is_unique(session, catalog.locate(session, target.table), target.key)
+
     def _find_table(self, session: Session, name: str) -> Table:
         return catalog.find_table(session, name)
 

@@ -195,6 +195,18 @@ def _obstacles(session: Session, place: Place) -> Iterator[str]:
             )
 
 
+def is_unique(session: Session, place: Place, names: Sequence[str]) -> bool:
+    """Whether an index makes sure that no two rows of the table have the same values, none of them NULL, in these columns."""
+    own = ", ".join(map(text_literal, names))
+    ((indexes,),) = session.run(
+        "SELECT count(*) FROM pg_catalog.pg_index AS i "
+        f"WHERE i.indrelid = {_oid(place)} AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL "
+        "AND NOT EXISTS (SELECT FROM unnest(i.indkey[0:i.indnkeyatts - 1]) AS k (n) JOIN pg_catalog.pg_attribute AS a "
+        f"ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE a.attname NOT IN ({own}))"
+    )
+    return bool(indexes)
+
+
 def _names(session: Session, sql: str) -> str:
     return ", ".join(sorted(name for (name,) in session.run(sql)))
 

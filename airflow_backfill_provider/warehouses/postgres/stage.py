@@ -24,7 +24,7 @@ class PostgresStage(StageTable[Session]):
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        with translated(what), self._session.transaction():
+        with translated(what), self._session.transaction(planned_by_server=True):
             yield
 
     def _published(self) -> str:
