@@ -43,7 +43,6 @@ from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -150,7 +149,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 self._storage.prepare(session)
                 with session.transaction():
                     place = catalog.locate(session, target.table)
-                    columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
+                    columns = [*map(quote, target.column_names)]
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
                 stage = PostgresStage(session, self._storage.sql(location), target, location, method)

@@ -25,6 +25,15 @@ def test_the_planner_knows_how_many_rows_a_stage_and_a_backup_have_as_soon_as_th
     assert shop.rows(columns) == [(2,)]
 
 
+def test_a_write_into_a_stage_reads_nothing_of_what_was_staged_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop.create(size=1_000)
+    statements = before_statement(0, lambda session: None, monkeypatch)
+    location = shop.stage(*RANGE).partitions[0].location
+
+    named = [sql.split()[0] for sql in statements if f'"{location}"' in sql]
+    assert named == ["CREATE", "COMMENT", "SELECT", *["WITH"] * 3, "ANALYZE"]
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
