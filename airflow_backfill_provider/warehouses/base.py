@@ -49,6 +49,8 @@ class Column:
     nullable: bool = True
     hashable: bool = True
     generated: bool = False
+    numbered: bool = False
+    """The table numbers it itself: an INSERT may be made to keep a value, and no UPDATE can set one."""
 
 
 class ConstraintKind(StrEnum):

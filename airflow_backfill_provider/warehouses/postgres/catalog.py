@@ -107,11 +107,11 @@ def type_under(session: Session, domain: str) -> str | None:
 
 
 def _columns(session: Session, place: Place) -> Iterator[Column]:
-    for name, spelled, nullable, generated in session.run(
-        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '' "
+    for name, spelled, nullable, generated, numbered in session.run(
+        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '', attidentity = 'a' "
         f"FROM pg_catalog.pg_attribute WHERE attrelid = {_oid(place)} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     ):
-        yield Column(name, spelled, nullable=nullable, generated=generated)
+        yield Column(name, spelled, nullable=nullable, generated=generated, numbered=numbered)
 
 
 def _with_hash(session: Session, table: Table) -> Iterator[Column]:
