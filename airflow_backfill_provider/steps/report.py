@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from airflow_backfill_provider.errors import TransitionRefused
@@ -14,6 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -47,6 +49,8 @@ class Summary:
     """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
+    write_block: timedelta | None
+    """How long nobody else could write the table, in the longest commit of a publish; None where nobody was kept out."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -86,6 +90,9 @@ class Summary:
             f"  time        {self.seconds:.1f} s",
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
+        if self.write_block is not None:
+            blocked = f"nobody else could write {plan.target.table} for {self.write_block.total_seconds():.1f} s"
+            lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
@@ -115,6 +122,14 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             f"{key}: {record.state}{': ' + record.reason if record.reason else ''}"
             for key, record in records.items()
             if record.state in failed
+        ),
+        write_block=max(
+            (
+                timedelta(seconds=event.detail["seconds"])
+                for event in ledger.events(backfill_id)
+                if event.action == WRITE_BLOCK_EVENT
+            ),
+            default=None,
         ),
     )
 
