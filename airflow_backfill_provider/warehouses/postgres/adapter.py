@@ -242,15 +242,13 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     ) -> tuple[Receipt, float]:
         """The whole publication, for a transaction of the caller; and when everybody else was kept out, by the clock."""
         landing = self._pieces(session, target, publication.rows, publication.partitions)
+        _refuse_obstacles(session, place)
         steps = ReadFirst(session, target, publication, landing)
         steps.read()
         lock_alone(session, place)
         locked_at = time.monotonic()
         # With the lock, nobody can add to them any more.
-        if obstacles := catalog.obstacles(session, place):
-            raise PublishRefused(
-                f"{target.table} cannot be published into any more; nothing was written: {'; '.join(obstacles)}."
-            )
+        _refuse_obstacles(session, place)
         session.run("SET CONSTRAINTS ALL DEFERRED")
         receipt = steps.run(change, receipts)
         # Not left to the commit, which no timeout ends.
@@ -305,3 +303,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
     def _covered(self, session: Session, location: str, table: str) -> set[str]:
         return self._storage.covered(session, location)
+
+
+def _refuse_obstacles(session: Session, place: Place) -> None:
+    """:raises PublishRefused: a publish would do more, or less, than replace rows."""
+    if obstacles := catalog.obstacles(session, place):
+        raise PublishRefused(f"{place} cannot be published into any more; nothing was written: {'; '.join(obstacles)}.")
