@@ -123,7 +123,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
         seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
     assert result.published, result
     assert result.inserted == days * ROWS_PER_DAY, result
-    return {"seconds": seconds, "cpu": cpu, "phases": phases, "waits": waits}
+    return {"seconds": seconds, "cpu": cpu, "phases": phases, "waits": waits, "block": result.write_block_seconds}
 
 
 @contextmanager
@@ -182,6 +182,7 @@ def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = 
     Memory is watched in runs of its own: counting the pages of three processes every 20 ms costs them a core.
     """
     place = engine.fresh()
+    before = engine.cpu_seconds()
     command = [sys.executable, __file__, "--child", what, "--place", place, "--days", str(days)]
     environment = os.environ | {"BENCH_SCOPE": scope, "BENCH_ENGINE": type(engine).__name__.lower()}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
@@ -196,6 +197,7 @@ def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = 
         raise SystemExit(f"{what} at {days} days failed with status {child.returncode}")
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     result["peak"], result["tree"] = peak
+    result["server"] = engine.cpu_seconds() - before
     return result
 
 
@@ -286,7 +288,15 @@ def report(engine: Engine, days: int, scope: str, rounds: int) -> None:
         print(f"      processor seconds {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}", flush=True)
     else:
         longest = middle(max(b["waits"], default=0.0) for _, b in pairs)
-        print(f"      a live appender waited {longest:.2f} s at the longest, which is the lock's time", flush=True)
+        locked = middle(b["block"] for _, b in pairs)
+        print(
+            f"      the lock kept writers out for {locked:.2f} s; a live appender waited {longest:.2f} s at the longest"
+        )
+        cpu = [middle(run["server"] for run in runs) for runs in zip(*pairs, strict=True)]
+        print(
+            f"      processor seconds of the server {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,8 @@ class RollbackOperator(BackfillOperator):
             asked = context["params"].get("force", False) if self.force is None else self.force
             result = rollback(work, force=_flag(asked))
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)
+            if result.write_block_seconds is not None:
+                self.log.info("Nobody else could write the table for %.1f s.", result.write_block_seconds)
             return asdict(result)
 
 

@@ -6,7 +6,7 @@ A crash between any two lines leaves the old rows or the new rows, and running i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
 from airflow_backfill_provider.ledger.records import PartitionRecord
@@ -15,7 +15,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.mechanism import change
-from airflow_backfill_provider.steps.receipts import Written
+from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import READY, validate_range
@@ -26,6 +26,7 @@ from airflow_backfill_provider.warehouses.base import (
     Fingerprint,
     Publication,
     Published,
+    Receipt,
     Staged,
 )
 from airflow_backfill_provider.windows import Partition, merge
@@ -64,6 +65,7 @@ def publish(work: Work) -> PublishResult:
     work.ledger.move(
         work.backfill_id, BackfillState.PUBLISHING, by=work.by, revision=revision, expected={BackfillState.VALIDATED}
     )
+    receipts: list[Receipt | None] = []
     try:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
@@ -76,7 +78,7 @@ def publish(work: Work) -> PublishResult:
         # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
         keys_may_repeat = adds_no_key(work, plan)
         for unit in units:
-            _publish_unit(work, plan, unit, records, revision, keys_may_repeat=keys_may_repeat)
+            receipts.append(_publish_unit(work, plan, unit, records, revision, keys_may_repeat=keys_may_repeat))
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
@@ -88,7 +90,7 @@ def publish(work: Work) -> PublishResult:
             raise
     else:
         written = settle(work, plan)
-    return _published(work, plan, written)
+    return replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
 
 
 def _publish_unit(
@@ -99,19 +101,24 @@ def _publish_unit(
     revision: int,
     *,
     keys_may_repeat: bool,
-) -> None:
-    """Replace one unit in one commit, unless it holds the staged rows already."""
+) -> Receipt | None:
+    """Replace one unit in one commit; None when it holds the staged rows already."""
+    receipt = None
     after = {partition.key: staged_fingerprint(records[partition.key]) for partition in unit}
     if any(_differs(plan, partition, records) for partition in unit):
         work.check_stop()
-        change(work.warehouse, plan.spec.publish)(
+        receipt = change(work.warehouse, plan.spec.publish)(
             plan.target,
             _publication(work, plan, unit, records, after, revision, keys_may_repeat=keys_may_repeat),
         )
+        if receipt.write_block is not None:
+            detail = {"sequence": receipt.sequence, "seconds": receipt.write_block.total_seconds()}
+            work.ledger.record_event(work.backfill_id, WRITE_BLOCK_EVENT, by=work.by, detail=detail)
     else:
         found = work.warehouse.fingerprint(plan.target, Published(), unit)
         require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
     work.ledger.move_partitions(work.backfill_id, list(after), PartitionState.PUBLISHED, by=work.by)
+    return receipt
 
 
 def _differs(plan: Plan, partition: Partition, records: Mapping[str, PartitionRecord]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from airflow_backfill_provider.errors import TransitionRefused
@@ -14,6 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.trial import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
@@ -48,6 +50,8 @@ class Summary:
     """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
+    write_block: timedelta | None
+    """How long nobody else could write the table, in the longest commit of a publish; None where nobody was kept out."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
 
@@ -90,6 +94,9 @@ class Summary:
             f"  trial       {self.trial or 'none passed'}",
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
+        if self.write_block is not None:
+            blocked = f"nobody else could write {plan.target.table} for {self.write_block.total_seconds():.1f} s"
+            lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
@@ -121,6 +128,14 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             if record.state in failed
         ),
         trial=trial_of(ledger, plan),
+        write_block=max(
+            (
+                timedelta(seconds=event.detail["seconds"])
+                for event in ledger.events(backfill_id)
+                if event.action == WRITE_BLOCK_EVENT
+            ),
+            default=None,
+        ),
     )
 
 

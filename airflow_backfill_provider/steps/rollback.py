@@ -11,7 +11,7 @@ from airflow_backfill_provider.errors import BackfillError, PublishRefused, Requ
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.mechanism import undo
-from airflow_backfill_provider.steps.receipts import standing_over
+from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import (
@@ -36,6 +36,8 @@ class RollbackResult:
     deleted: int
     inserted: int
     note: str = ""
+    write_block_seconds: float | None = None
+    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
 
 
 def rollback(work: Work, *, force: bool = False) -> RollbackResult:
@@ -104,6 +106,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         deleted=sum(receipt.deleted for receipt in receipts),
         inserted=sum(receipt.inserted for receipt in receipts),
         note="restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits",
+        write_block_seconds=longest_write_block(receipts),
     )
 
 

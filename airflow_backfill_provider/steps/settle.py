@@ -26,6 +26,8 @@ class PublishResult:
     deleted: int
     inserted: int
     note: str = ""
+    write_block_seconds: float | None = None
+    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
 
 
 def settle(work: Work, plan: Plan) -> Written:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -49,6 +49,8 @@ class Column:
     nullable: bool = True
     hashable: bool = True
     generated: bool = False
+    numbered: bool = False
+    """The table numbers it itself: an INSERT may be made to keep a value, and no UPDATE can set one."""
 
 
 class ConstraintKind(StrEnum):
@@ -287,6 +289,8 @@ class Receipt:
     deleted: int
     inserted: int
     committed_at: datetime
+    write_block: timedelta | None = field(default=None, compare=False)
+    """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,14 @@ from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
+from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.rights import preflight
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
-from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER
+from airflow_backfill_provider.warehouses.relational.replacement import Change
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -153,7 +153,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 self._storage.prepare(session)
                 with session.transaction():
                     place = catalog.locate(session, target.table)
-                    columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
+                    columns = [*map(quote, target.column_names)]
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
                 stored = partial(self._stored, session)
@@ -219,10 +219,10 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.replace)
+        return self._publish(target, publication, lambda steps: steps.replace())
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.merge)
+        return self._publish(target, publication, lambda steps: steps.merge())
 
     def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
         publication.refuse_incomplete(self.method)
@@ -237,12 +237,16 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 with self._sessions.session() as beside:
                     watch = Watch(beside)
                     for timeout in self._waits():
+                        published = None
                         with (
                             suppress(errors.LockNotAvailable, errors.DeadlockDetected),
                             session.transaction(lock_timeout=timeout),
                             watch.of(session.pid, timeout),
                         ):
-                            return self._publish_alone(session, place, target, publication, change, receipts)
+                            published = self._publish_alone(session, place, target, publication, change, receipts)
+                        if published is not None:
+                            receipt, locked_at = published
+                            return replace(receipt, write_block=timedelta(seconds=time.monotonic() - locked_at))
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
@@ -265,21 +269,21 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         publication: Publication,
         change: Change,
         receipts: Receipts,
-    ) -> Receipt:
-        """The whole publication, for a transaction of the caller."""
-        lock_alone(session, place)
-        # With the lock, nobody can add to them any more.
-        if obstacles := catalog.obstacles(session, place):
-            raise PublishRefused(
-                f"{target.table} cannot be published into any more; nothing was written: {'; '.join(obstacles)}."
-            )
-        session.run("SET CONSTRAINTS ALL DEFERRED")
+    ) -> tuple[Receipt, float]:
+        """The whole publication, for a transaction of the caller; and when everybody else was kept out, by the clock."""
         landing = self._pieces(session, target, publication.rows, publication.partitions)
-        table = catalog.find_table(session, target.table)
-        receipt = Replacement(DIALECT, session, table, target, publication, landing).run(change, receipts)
+        _refuse_obstacles(session, place)
+        steps = ReadFirst(session, target, publication, landing)
+        steps.read()
+        lock_alone(session, place)
+        locked_at = time.monotonic()
+        # With the lock, nobody can add to them any more.
+        _refuse_obstacles(session, place)
+        session.run("SET CONSTRAINTS ALL DEFERRED")
+        receipt = steps.run(change, receipts)
         # Not left to the commit, which no timeout ends.
         session.run("SET CONSTRAINTS ALL IMMEDIATE")
-        return receipt
+        return receipt, locked_at
 
     def _waits(self) -> Iterator[timedelta]:
         """How long each attempt may wait for the lock; all of them and the pauses between take the lock timeout."""
@@ -318,6 +322,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     def _locate(self, session: Session, name: str) -> Place:
         return catalog.locate(session, name)
 
+    def _has_each_key_once(self, session: Session, target: Target) -> bool:
+        return catalog.is_unique(session, catalog.locate(session, target.table), target.key)
+
     def _find_table(self, session: Session, name: str) -> Table:
         return catalog.find_table(session, name)
 
@@ -326,3 +333,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
     def _covered(self, session: Session, location: str, table: str) -> set[str]:
         return self._storage.covered(session, location)
+
+
+def _refuse_obstacles(session: Session, place: Place) -> None:
+    """:raises PublishRefused: a publish would do more, or less, than replace rows."""
+    if obstacles := catalog.obstacles(session, place):
+        raise PublishRefused(f"{place} cannot be published into any more; nothing was written: {'; '.join(obstacles)}.")

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,8 +27,10 @@ from postgres_shop import (
 )
 from stage_writing import write_one
 
+from airflow_backfill_provider.demo.local_postgres import LocalPostgres
 from airflow_backfill_provider.errors import ConnectionLost, TargetMoved, WarehouseError
 from airflow_backfill_provider.warehouses.base import Action
+from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 from airflow_backfill_provider.warehouses.postgres.session import Session
 
 __all__ = ["clean_server", "pytestmark"]
@@ -296,6 +298,38 @@ def test_a_server_that_cannot_be_reached_is_a_lost_connection() -> None:
 
     with pytest.raises(ConnectionLost):
         warehouse.receipts(shop.target)
+
+
+@pytest.mark.parametrize(
+    ("login", "named"),
+    [
+        ({"password": "wrong"}, 'password authentication failed for user "postgres"'),
+        ({"password": ""}, "no password supplied"),
+        ({"dbname": "nowhere"}, 'database "nowhere" does not exist'),
+        ({"user": "nobody"}, 'password authentication failed for user "nobody"'),
+    ],
+)
+def test_a_server_that_lets_nobody_in_by_this_login_is_no_lost_connection(
+    guarded: LocalPostgres, login: dict[str, str], named: str
+) -> None:
+    right = {"host": "127.0.0.1", "port": guarded.port, "user": guarded.user, "password": guarded.password}
+    warehouse = PostgresWarehouse(lambda: psycopg.connect(**{**right, "dbname": "postgres", **login}))
+
+    with pytest.raises(WarehouseError, match=named) as refused:
+        _ = warehouse.capabilities
+
+    assert type(refused.value) is WarehouseError
+    assert "Airflow connection" in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A server that asks for a password."""
+    server = LocalPostgres(tmp_path_factory.mktemp("guarded") / "record.json", settings={"fsync": "off"})
+    server.create()
+    server.start()
+    yield server
+    server.remove()
 
 
 def test_a_writer_that_was_cut_off_cannot_write_into_the_stage_of_the_next_attempt() -> None:
