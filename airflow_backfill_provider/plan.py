@@ -25,7 +25,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
+from airflow_backfill_provider.warehouses.base import ChildSwap, Fingerprint, Published, Source, Target, Warehouse
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
 from airflow_backfill_provider.windows import Grain, Partition, Window, describe, periods
 
@@ -72,6 +72,8 @@ class Plan(Frozen):
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
     replaced_per_second: int | None
+    swap: ChildSwap | None = None
+    """With ``publish.swap``, the children of the table that are exchanged."""
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
     not_proven: tuple[str, ...]
@@ -119,6 +121,8 @@ class Plan(Frozen):
             "source_rows": dict(self.source_rows),
             "arrived": self.arrived,
         }
+        if self.swap is not None:
+            facts["swap"] = [list(self.swap.children), list(self.swap.losses)]
         return digest(facts)
 
     def batches(self) -> tuple[Batch, ...]:
@@ -146,6 +150,8 @@ class Plan(Frozen):
     def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
         if self.replaced_per_second is None:
             return timedelta()
+        if self.swap is not None:
+            return timedelta(seconds=self.baseline_rows / self.swap.reread_per_second)
         if self.target.version is not None:
             rows = self.target.version.rows
         else:
@@ -172,7 +178,7 @@ class Plan(Frozen):
             f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
             + (
                 f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
-                if fitting
+                if fitting and self.swap is None
                 else "No unit is short enough: raise max_write_block, or publish when nobody writes."
             )
         )
@@ -235,11 +241,18 @@ def build_plan(
     _require_swappable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
+    swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     _require_arrivals(spec, warehouse, target, partitions)
-    warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
+    warnings = [
+        *resolution.notes,
+        *_cautions(spec, skipped),
+        *_swap_cautions(target),
+        *_child_cautions(swap),
+        *unchecked,
+    ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -277,6 +290,7 @@ def build_plan(
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         replaced_per_second=capabilities.replaced_per_second,
+        swap=swap,
         answers=answers(spec, request),
         warnings=tuple(warnings),
         not_proven=(*NOT_PROVEN, *capabilities.unproven),
@@ -360,6 +374,17 @@ def _swap_cautions(target: Target) -> list[str]:
         "and kept until the old version expires.",
         f"A pipeline that writes {version.table} by name writes rows that nobody reads once {target.table} shows another table.",
         *version.not_carried,
+    ]
+
+
+def _child_cautions(swap: ChildSwap | None) -> list[str]:
+    if swap is None:
+        return []
+    return [
+        f"swap exchanges {len(swap.children)} partitions of the table ({', '.join(swap.children[:3])}"
+        f"{', …' if len(swap.children) > 3 else ''}). For that moment nobody can read the table either; how long it was is in "
+        "the result.",
+        *swap.losses,
     ]
 
 

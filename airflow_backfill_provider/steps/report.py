@@ -14,6 +14,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -47,6 +48,8 @@ class Summary:
     """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
+    locked_seconds: float | None = None
+    """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -86,6 +89,8 @@ class Summary:
             f"  time        {self.seconds:.1f} s",
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
+        if self.locked_seconds is not None:
+            lines.append(f"  locked      nobody could read the table for {self.locked_seconds:.3f} s")
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
@@ -116,6 +121,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             for key, record in records.items()
             if record.state in failed
         ),
+        locked_seconds=locked_seconds(ledger, backfill_id),
     )
 
 

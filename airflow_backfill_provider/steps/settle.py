@@ -26,6 +26,8 @@ class PublishResult:
     deleted: int
     inserted: int
     note: str = ""
+    locked_seconds: float | None = None
+    """How long nobody could read the table, where partitions were exchanged and that is known."""
 
 
 def settle(work: Work, plan: Plan) -> Written:

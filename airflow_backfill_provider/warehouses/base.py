@@ -489,8 +489,8 @@ class Warehouse(Protocol):
         """
         ...
 
-    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> tuple[Backup, dict[str, Fingerprint]]:
-        """Fill tables that can take the place of the children, commit, and fingerprint them; nobody is kept waiting.
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        """Fill tables that can take the place of the children, and commit; nobody is kept waiting.
 
         What is returned becomes the backup in the commit of :meth:`swap_children`. There is one for a backfill: what an
         earlier attempt left is used again, or filled anew.

@@ -348,7 +348,7 @@ class MemoryWarehouse:
             f"{target.table}: memory tables have no partitions that can be exchanged. Set publish.swap: false."
         )
 
-    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> tuple[Backup, dict[str, Fingerprint]]:
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
         raise PublishRefused(f"{target.table}: memory tables have no partitions that can be exchanged.")
 
     def swap_children(self, target: Target, publication: Publication) -> Receipt:

@@ -207,7 +207,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         with self._reading(f"Looking at the partitions of {target.table}", Published()) as session:
             return plan_swap(session, catalog.locate(session, target.table), target, partitions)
 
-    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> tuple[Backup, dict[str, Fingerprint]]:
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
         partitions = [entry.partition for entry in staged.partitions]
         expected = {entry.partition.key: entry.fingerprint for entry in staged.partitions}
         with translated(f"Filling partitions for {target.table}"), self._sessions.session() as session:
@@ -227,7 +227,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
                 ) from exc
-        return backup, self.fingerprint(target, backup, partitions)
+        return backup
 
     def swap_children(self, target: Target, publication: Publication) -> Receipt:
         exchanges: list[Exchange] = []

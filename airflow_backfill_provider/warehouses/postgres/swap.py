@@ -9,7 +9,7 @@ from datetime import timedelta
 from psycopg import errors
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError
-from airflow_backfill_provider.warehouses.base import Action, Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.base import Action, Backup, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.postgres import anatomy, catalog
 from airflow_backfill_provider.warehouses.postgres.anatomy import BOUND
 from airflow_backfill_provider.warehouses.postgres.children import Child, Family
@@ -93,6 +93,7 @@ class Exchange:
 
         :raises PublishRefused: they are gone, or were exchanged.
         """
+        self._refuse_other_rows()
         kinds = (SPARE, BACKUP) if self._publication.action is Action.PUBLISH else (BACKUP, SPARE)
         self._storage.serialize_on(self._session, self._spare.location)
         if not self._storage.turn(self._session, self._spare.location, *kinds):
@@ -103,6 +104,13 @@ class Exchange:
         spare = [self._spare.location, *(name for _, name in self._spare.tables())]
         tables = ", ".join(f"ONLY {self._storage.sql(name)}" for name in spare)
         self._session.run(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+
+    def _refuse_other_rows(self) -> None:
+        if self._publication.rows != Backup(self._spare.location):
+            raise PublishRefused(
+                f"Partitions are exchanged for what was filled at {self._spare.location}, and {self._publication.rows} was "
+                "given. Nothing was written."
+            )
 
     def pair(self) -> tuple[Family, list[Pair]]:
         """Each child of the range with the table that takes its place.
@@ -181,6 +189,7 @@ class Exchange:
         if self._storage.kind(self._session, self._spare.location) != BACKUP:
             return False
         try:
+            self._refuse_other_rows()
             _, pairs = self.pair()
         except PublishRefused:
             return False

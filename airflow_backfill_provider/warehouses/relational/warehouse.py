@@ -255,7 +255,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
             f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Set publish.swap: false."
         )
 
-    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> tuple[Backup, dict[str, Fingerprint]]:
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
         """As :meth:`plan_swap`.
 
         :raises PublishRefused: always.
