@@ -69,14 +69,16 @@ class Exchange:
         Whatever has to be read is read before anybody is kept from reading.
 
         :raises PublishRefused: table or spare tables are not what they were when those were filled.
-        :raises psycopg.errors.LockNotAvailable: a lock could not be had in time.
+        :raises psycopg.errors.LockNotAvailable: a lock could not be had in time; for Occupied, its message says who was there.
         """
         publication = self._publication
         table = catalog.find_table(self._session, self._target.table)
         steps = Replacement(DIALECT, self._session, table, self._target, publication, landing)
         self.take_spare()
         steps.refuse_unvalidated()
+        asked = time.monotonic()
         lock_alone(self._session, self._place)
+        left = self._wait - timedelta(seconds=time.monotonic() - asked)
         family, pairs = self.pair()
         steps.refuse_other_columns()
         steps.refuse_moved()
@@ -84,7 +86,7 @@ class Exchange:
         publication.confirm()
         receipt = receipts.write(publication, count_rows(publication.before), count_rows(publication.after))
         statements = "; ".join(self._statements(family, pairs))
-        self.lock_out(family, pairs)
+        self.lock_out(family, pairs, left)
         self._session.run(statements)
         return receipt
 
@@ -139,11 +141,11 @@ class Exchange:
             )
         return family, pairs
 
-    def lock_out(self, family: Family, pairs: Sequence[Pair]) -> None:
+    def lock_out(self, family: Family, pairs: Sequence[Pair], wait: timedelta) -> None:
         """Keep readers out too, of the range's children and of the table itself."""
         default = [] if family.default is None else [family.default.place.sql]
         tables = [family.place.sql, *(child.place.sql for child, _, _ in pairs), *default]
-        lock_everybody_out(self._session, tables, newest=pairs[0][1], wait=self._wait)
+        lock_everybody_out(self._session, tables, newest=pairs[0][1], wait=wait)
         self._locked_at = time.monotonic()
 
     def _statements(self, family: Family, pairs: Sequence[Pair]) -> Iterator[str]:

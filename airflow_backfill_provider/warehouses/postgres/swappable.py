@@ -16,6 +16,8 @@ REREAD_PER_SECOND = 1_000_000
 """A cautious estimate of how many rows are held against the baseline in a second."""
 LARGEST_DEFAULT = 32 * 1024 * 1024
 """Bytes of a DEFAULT partition that may be read while nobody else can read the table: some hundredths of a second."""
+SHARE_OF_LOCKS = 0.5
+"""How much of the room that the server has for everybody's locks one exchange may need."""
 _NAMED_AT_MOST = 5
 
 
@@ -104,7 +106,7 @@ def _obstacles(session: Session, family: Family, children: Sequence[Child]) -> I
         "current_setting('max_locks_per_transaction')::int * "
         "(current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int)"
     )
-    if needed > there / 2:
+    if needed > there * SHARE_OF_LOCKS:
         yield (
             f"{len(children)} partitions need {needed:,} locks in one commit, and the server keeps {there:,} for everybody; "
             "plan fewer, or raise max_locks_per_transaction"
