@@ -394,7 +394,8 @@ LOOKS = (
     "WHERE table_name = 'orders_2' AND grantee = 'PUBLIC' ORDER BY 1, 2, 3",
     "SELECT attname, attnotnull, attstorage, attstattarget, attoptions, attislocal, attinhcount FROM pg_attribute "
     "WHERE attrelid = 'analytics.orders_2'::regclass AND attnum > 0 ORDER BY 1",
-    "SELECT schemaname, tablename, statistics_schemaname, statistics_name, kinds FROM pg_stats_ext WHERE tablename = 'orders_2'",
+    "SELECT stxrelid::regclass::text, stxnamespace::regnamespace::text, stxname, stxkind FROM pg_statistic_ext "
+    "WHERE stxrelid = 'analytics.orders_2'::regclass",
     "SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid IN ('analytics.orders_2'::regclass, "
     "'analytics.orders_2_amount_idx'::regclass) ORDER BY 1",
     "SELECT relispartition, pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = 'analytics.orders_2'::regclass",
@@ -419,7 +420,8 @@ def test_what_a_child_has_beside_its_rows_is_carried_over_there_and_back() -> No
     shop.warehouse.swap_children(shop.target, way_back(publication))
 
     assert [shop.rows(look) for look in LOOKS] == looked
-    shop.warehouse.drop(publication.rows.location if isinstance(publication.rows, Backup) else "")
+    assert isinstance(publication.rows, Backup)
+    shop.warehouse.drop(publication.rows.location)
     assert [shop.rows(look) for look in LOOKS] == looked
     shop.database.execute(*(f"DROP OWNED BY {role} CASCADE" for role in roles.values()))
 
