@@ -382,8 +382,8 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         return []
     return [
         f"swap exchanges {len(swap.children)} partitions of the table ({', '.join(swap.children[:3])}"
-        f"{', …' if len(swap.children) > 3 else ''}). For that moment nobody can read the table either; how long it was is in "
-        "the result.",
+        f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
+        f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
     ]
 

@@ -295,6 +295,8 @@ class ChildSwap:
     """What the tables that take their place will lack, a sentence each."""
     reread_per_second: int
     """A cautious estimate of how many rows are held against the baseline in a second, while nobody else can write."""
+    locked_for: timedelta
+    """A cautious estimate of how long nobody can read the table."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from airflow_backfill_provider.warehouses.postgres.anatomy import BOUND
 from airflow_backfill_provider.warehouses.postgres.children import Child
@@ -41,21 +42,33 @@ def dress(session: Session, child: Child, oid: int, table: str) -> None:
             session.run(statement)
 
 
-def names(session: Session, oid: int) -> list[tuple[str, str, str]]:
-    """Kind, schema and name of each index and extended statistics of a table, in the order in which they were made."""
-    return session.run(
-        "SELECT kind, nspname, name FROM (SELECT 'INDEX' AS kind, n.nspname, c.relname AS name, c.oid "
-        "FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
-        f"JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE i.indrelid = {oid} "
-        "UNION ALL SELECT 'STATISTICS', n.nspname, s.stxname, s.oid FROM pg_catalog.pg_statistic_ext AS s "
-        f"JOIN pg_catalog.pg_namespace AS n ON n.oid = s.stxnamespace WHERE s.stxrelid = {oid}) AS x ORDER BY kind, oid"
-    )
+@dataclass(frozen=True)
+class Names:
+    """What belongs to some tables by a name of its own, by the table's oid, in the order in which it was made."""
 
+    indexes: Mapping[int, list[str]]
+    statistics: Mapping[int, list[tuple[str, str]]]
+    """Schema and name of extended statistics."""
+    owners: Mapping[int, str]
 
-def owner(session: Session, oid: int) -> str:
-    """The role that owns the table."""
-    ((role,),) = session.run(f"SELECT pg_get_userbyid(relowner) FROM pg_catalog.pg_class WHERE oid = {oid}")
-    return str(role)
+    @classmethod
+    def read(cls, session: Session, oids: Sequence[int]) -> Names:
+        """Of these tables."""
+        wanted = ", ".join(map(str, oids))
+        indexes: dict[int, list[str]] = {oid: [] for oid in oids}
+        for oid, name in session.run(
+            "SELECT i.indrelid, c.relname FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
+            f"WHERE i.indrelid IN ({wanted}) ORDER BY c.oid"
+        ):
+            indexes[oid].append(name)
+        statistics: dict[int, list[tuple[str, str]]] = {oid: [] for oid in oids}
+        for oid, schema, name in session.run(
+            "SELECT s.stxrelid, n.nspname, s.stxname FROM pg_catalog.pg_statistic_ext AS s "
+            f"JOIN pg_catalog.pg_namespace AS n ON n.oid = s.stxnamespace WHERE s.stxrelid IN ({wanted}) ORDER BY s.oid"
+        ):
+            statistics[oid].append((schema, name))
+        roles = session.run(f"SELECT oid, pg_get_userbyid(relowner) FROM pg_catalog.pg_class WHERE oid IN ({wanted})")
+        return cls(indexes, statistics, dict(roles))
 
 
 def _queries(old: int, new: int, table: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from airflow_backfill_provider.warehouses.postgres import anatomy, catalog
 from airflow_backfill_provider.warehouses.postgres.anatomy import BOUND
 from airflow_backfill_provider.warehouses.postgres.children import Child, Family
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
-from airflow_backfill_provider.warehouses.postgres.dress import names, owner
+from airflow_backfill_provider.warehouses.postgres.dress import Names
 from airflow_backfill_provider.warehouses.postgres.exclusive import lock_everybody_out
 from airflow_backfill_provider.warehouses.postgres.locks import lock_alone
 from airflow_backfill_provider.warehouses.postgres.session import Session
@@ -85,6 +85,8 @@ class Exchange:
         steps.refuse_repeated_keys()
         publication.confirm()
         receipt = receipts.write(publication, count_rows(publication.before), count_rows(publication.after))
+        # What is done to the spare tables alone holds nobody up.
+        self._session.run("; ".join(one for pair in pairs for one in self._bring(*pair)))
         statements = "; ".join(self._statements(family, pairs))
         self.lock_out(family, pairs, left)
         self._session.run(statements)
@@ -149,38 +151,46 @@ class Exchange:
         self._locked_at = time.monotonic()
 
     def _statements(self, family: Family, pairs: Sequence[Pair]) -> Iterator[str]:
+        """All that is done while nobody can read: first every child leaves, which makes each step cheaper, then all come."""
         if default := family.default:
             # Read once here, and not by each ATTACH.
             none = " AND ".join(f"NOT ({child.holds})" for child, _, _ in pairs)
             yield f"ALTER TABLE {default.place.sql} ADD CONSTRAINT {quote(BOUND)} CHECK ({none})"
+        for child, _, _ in pairs:
+            yield f"ALTER TABLE {family.place.sql} DETACH PARTITION {child.place.sql}"
+        known = Names.read(self._session, [oid for child, spare, _ in pairs for oid in (child.oid, spare)])
         for pair in pairs:
-            yield from self._exchange(family.place, *pair)
+            yield from self._exchange_names(known, *pair)
+        for child, _, spare in pairs:
+            yield f"ALTER TABLE {self._storage.sql(spare)} INHERIT {self._storage.sql(self._spare.location)}"
+            yield f"ALTER TABLE {family.place.sql} ATTACH PARTITION {child.place.sql} {child.bound}"
+            yield f"ALTER TABLE {child.place.sql} DROP CONSTRAINT {quote(BOUND)}"
         if default:
             yield f"ALTER TABLE {default.place.sql} DROP CONSTRAINT {quote(BOUND)}"
 
-    def _exchange(self, parent: Place, child: Child, oid: int, spare: str) -> Iterator[str]:
+    def _bring(self, child: Child, oid: int, spare: str) -> Iterator[str]:
+        """The spare table goes to where the child is."""
+        yield f"ALTER TABLE {self._storage.sql(spare)} NO INHERIT {self._storage.sql(self._spare.location)}"
+        yield f"ALTER TABLE {self._storage.sql(spare)} SET SCHEMA {quote(child.place.schema)}"
+
+    def _exchange_names(self, known: Names, child: Child, oid: int, spare: str) -> Iterator[str]:
+        """The child goes to where the spare table was, and each gets the other's names."""
         here, aside = child.place.schema, self._storage.schema
-        heirs = self._storage.sql(self._spare.location)
-        yield f"ALTER TABLE {self._storage.sql(spare)} NO INHERIT {heirs}"
-        yield f"ALTER TABLE {parent.sql} DETACH PARTITION {child.place.sql}"
         yield f"ALTER TABLE {child.place.sql} SET SCHEMA {quote(aside)}"
-        yield f"ALTER TABLE {self._storage.sql(spare)} SET SCHEMA {quote(here)}"
         yield f"ALTER TABLE {quote_path(aside, child.place.name)} RENAME TO {quote(spare)}"
         yield f"ALTER TABLE {quote_path(here, spare)} RENAME TO {quote(child.place.name)}"
-        for (kind, old_schema, old), (_, new_schema, new) in zip(
-            names(self._session, child.oid), names(self._session, oid), strict=True
-        ):
-            # An index went with its table; statistics stay where they are.
-            if kind == "STATISTICS" and old_schema != new_schema:
-                yield f"ALTER STATISTICS {quote_path(old_schema, old)} SET SCHEMA {quote(new_schema)}"
-                yield f"ALTER STATISTICS {quote_path(new_schema, new)} SET SCHEMA {quote(old_schema)}"
-            yield f"ALTER {kind} {quote_path(new_schema, old)} RENAME TO {quote(new)}"
-            yield f"ALTER {kind} {quote_path(old_schema, new)} RENAME TO {quote(old)}"
-        if (of_child := owner(self._session, child.oid)) != owner(self._session, oid):
-            yield f"ALTER TABLE {child.place.sql} OWNER TO {quote(of_child)}"
-        yield f"ALTER TABLE {parent.sql} ATTACH PARTITION {child.place.sql} {child.bound}"
-        yield f"ALTER TABLE {child.place.sql} DROP CONSTRAINT {quote(BOUND)}"
-        yield f"ALTER TABLE {self._storage.sql(spare)} INHERIT {heirs}"
+        for old, new in zip(known.indexes[child.oid], known.indexes[oid], strict=True):
+            yield f"ALTER INDEX {quote_path(aside, old)} RENAME TO {quote(new)}"
+            yield f"ALTER INDEX {quote_path(here, new)} RENAME TO {quote(old)}"
+        # Those do not go with their table.
+        for ours, theirs in zip(known.statistics[child.oid], known.statistics[oid], strict=True):
+            for one, other in ((ours, theirs), (theirs, ours)):
+                if one[0] != other[0]:
+                    yield f"ALTER STATISTICS {quote_path(*one)} SET SCHEMA {quote(other[0])}"
+            for one, other in ((ours, theirs), (theirs, ours)):
+                yield f"ALTER STATISTICS {quote_path(other[0], one[1])} RENAME TO {quote(other[1])}"
+        if known.owners[child.oid] != known.owners[oid]:
+            yield f"ALTER TABLE {child.place.sql} OWNER TO {quote(known.owners[child.oid])}"
 
     def leads_back(self) -> bool:
         """Whether what was exchanged can be exchanged again, for a transaction of the caller.

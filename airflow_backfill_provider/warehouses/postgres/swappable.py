@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import ChildSwap, Target
@@ -14,6 +15,8 @@ from airflow_backfill_provider.windows import Partition
 
 REREAD_PER_SECOND = 1_000_000
 """A cautious estimate of how many rows are held against the baseline in a second."""
+LOCKED_PER_CHILD = timedelta(milliseconds=10)
+"""A cautious estimate of what it takes to exchange one child that has a few indexes."""
 LARGEST_DEFAULT = 32 * 1024 * 1024
 """Bytes of a DEFAULT partition that may be read while nobody else can read the table: some hundredths of a second."""
 SHARE_OF_LOCKS = 0.5
@@ -28,7 +31,10 @@ def plan_swap(session: Session, place: Place, target: Target, partitions: Sequen
     """
     _, children = require_swappable(session, place, target, partitions)
     return ChildSwap(
-        tuple(str(child.place) for child in children), tuple(_losses(session, children)), REREAD_PER_SECOND
+        children=tuple(str(child.place) for child in children),
+        losses=tuple(_losses(session, children)),
+        reread_per_second=REREAD_PER_SECOND,
+        locked_for=LOCKED_PER_CHILD * len(children),
     )
 
 

@@ -85,7 +85,11 @@ def test_the_plan_says_what_is_exchanged_and_that_writers_wait_for_one_reading_o
     assert plan.swap.children == ("analytics.first", "analytics.second")
     assert plan.write_block.total_seconds() == plan.baseline_rows / plan.swap.reread_per_second
     assert "mechanism   replace_partitions: the partitions of the whole range are exchanged in one commit" in text
-    assert "swap exchanges 2 partitions of the table (analytics.first, analytics.second)" in text
+    assert (
+        "swap exchanges 2 partitions of the table (analytics.first, analytics.second). Meanwhile nobody can read"
+        in text
+    )
+    assert "for about 0.02 s" in text
     assert "exchanges the partitions again for the old ones" in text
     assert plan.from_document(plan.document()) == plan
 
