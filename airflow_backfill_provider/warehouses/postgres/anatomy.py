@@ -29,9 +29,9 @@ _FEATURES = (
     "SELECT c.oid, 'comment', obj_description(c.oid, 'pg_class') FROM pg_catalog.pg_class AS c",
     f"SELECT c.oid, 'grant', concat_ws(' ', {_WORD}) FROM pg_catalog.pg_class AS c, aclexplode(c.relacl) "
     "WHERE grantee <> c.relowner",
-    # Of its columns.
+    # Of its columns; what numbers them comes from the table that they are attached to.
     "SELECT a.attrelid, 'column ' || a.attname, concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attcollation, "
-    "a.attnotnull, a.attgenerated, a.attidentity, a.attstorage, a.attcompression, nullif(a.attstattarget, -1), a.attoptions, "
+    "a.attnotnull, a.attgenerated, a.attstorage, a.attcompression, nullif(a.attstattarget, -1), a.attoptions, "
     "pg_get_expr(d.adbin, d.adrelid), col_description(a.attrelid, a.attnum)) FROM pg_catalog.pg_attribute AS a "
     "LEFT JOIN pg_catalog.pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
     "WHERE a.attnum > 0 AND NOT a.attisdropped",

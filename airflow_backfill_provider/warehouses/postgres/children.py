@@ -151,7 +151,7 @@ class Family:
                 )
         if absent := planned - set().union(*(listed[child] for child in chosen)):
             raise self._without_child(_some(absent))
-        return chosen
+        return sorted(chosen, key=lambda child: sorted(map(str, listed[child])))
 
     def _bounds(self, session: Session) -> dict[Child, tuple[Any, Any]]:
         """Lower and upper bound of each child as values of the column; None where there is no end."""

@@ -93,7 +93,8 @@ class Spare:
                 f"A table that would take the place of a partition of {place} would differ in {', '.join(lost)}. Nothing was "
                 "written. Take that away, or set publish.swap: false."
             )
-        self._storage.refuse_wider(self._session, self.location, place)
+        for number in range(len(children) + 1):
+            self._storage.refuse_wider(self._session, f"{self.location}_{number}" if number else self.location, place)
 
     def _pour(
         self, place: Place, target: Target, children: Sequence[Child], tables: Sequence[str], landing: Sequence[Piece]

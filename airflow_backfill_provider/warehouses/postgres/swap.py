@@ -72,14 +72,13 @@ class Exchange:
         :raises psycopg.errors.LockNotAvailable: a lock could not be had in time; for Occupied, its message says who was there.
         """
         publication = self._publication
-        table = catalog.find_table(self._session, self._target.table)
-        steps = Replacement(DIALECT, self._session, table, self._target, publication, landing)
         self.take_spare()
-        steps.refuse_unvalidated()
+        self._steps(landing).refuse_unvalidated()
         asked = time.monotonic()
         lock_alone(self._session, self._place)
         left = self._wait - timedelta(seconds=time.monotonic() - asked)
         family, pairs = self.pair()
+        steps = self._steps(landing)
         steps.refuse_other_columns()
         steps.refuse_moved()
         steps.refuse_repeated_keys()
@@ -91,6 +90,11 @@ class Exchange:
         self.lock_out(family, pairs, left)
         self._session.run(statements)
         return receipt
+
+    def _steps(self, landing: Sequence[Piece]) -> Replacement:
+        """The guards of a replacement, of the table as it is now."""
+        table = catalog.find_table(self._session, self._target.table)
+        return Replacement(DIALECT, self._session, table, self._target, self._publication, landing)
 
     def take_spare(self) -> None:
         """Keep everybody from the spare tables, whose rows are the backup once they were exchanged, and the other way round.

@@ -10,9 +10,10 @@ import psycopg
 import pytest
 from partitioned_shop import DAILY, WIDE, files, fill, held, partitioned, way_back
 from postgres_shop import RANGE, Database, Shop, clean_server, days, pytestmark, raised
+from stage_writing import write_one
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, TargetMoved, WarehouseError
-from airflow_backfill_provider.warehouses.base import Backup
+from airflow_backfill_provider.warehouses.base import Action, Backup, Publication, Published, Staged
 from airflow_backfill_provider.warehouses.clocks import Reading
 from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse, swappable
 from airflow_backfill_provider.windows import Grain, partition_at
@@ -535,3 +536,99 @@ def test_names_stay_within_what_postgresql_keeps_of_them() -> None:
     assert shop.warehouse.fingerprint(shop.target, filled, RANGE) == {
         entry.partition.key: entry.fingerprint for entry in staged.partitions
     }
+
+
+@pytest.mark.parametrize("member", [False, True], ids=["the owner", "a member of the owner"])
+def test_the_owner_needs_no_other_rights_to_exchange_and_back(member: bool) -> None:
+    shop = partitioned(bounds=DAILY)
+    clerk, owner = shop.database.role("clerk"), shop.database.role("owner")
+    of_table = owner if member else clerk
+    shop.database.execute(
+        f"GRANT {owner} TO {clerk}",
+        f"GRANT CREATE ON DATABASE {shop.database.name} TO {clerk}",
+        f"GRANT USAGE, CREATE ON SCHEMA analytics TO {clerk}, {owner}",
+        f"ALTER TABLE analytics.orders OWNER TO {of_table}",
+        *(f"ALTER TABLE analytics.{child} OWNER TO {of_table}" for child in files(shop)),
+    )
+    old = shop.amounts()
+    owners = "SELECT relname, relowner::regrole::text FROM pg_class WHERE relname ~ '^orders' ORDER BY 1"
+    before = shop.rows(owners)
+    shop = Shop.open(shop.database, staging_schema="of_the_clerk")
+    shop.warehouse.close()
+    shop.warehouse = shop.database.warehouse(login={"user": clerk}, staging_schema="of_the_clerk")
+
+    publication = fill(shop)
+    shop.warehouse.swap_children(shop.target, publication)
+    assert shop.amounts() == raised(old)
+    assert shop.rows(owners) == before
+    back = shop.warehouse.swap_children(shop.target, way_back(publication))
+
+    assert back.locked_for is not None
+    assert shop.amounts() == old
+    assert shop.rows(owners) == before
+    assert isinstance(publication.rows, Backup)
+    shop.warehouse.drop(publication.rows.location)
+    shop.warehouse.close()
+    shop.database.execute(*(f"DROP OWNED BY {role} CASCADE" for role in (clerk, owner)))
+
+
+def test_columns_of_every_make_and_order_land_by_name() -> None:
+    database = Database.create()
+    database.execute(
+        "CREATE SCHEMA \"Ana\"; CREATE TYPE mood AS ENUM ('good', 'bad')",
+        'CREATE TABLE "Ana"."Orders" ("Id" BIGINT GENERATED ALWAYS AS IDENTITY, gone INT, "Day" DATE, how mood, '
+        "amount NUMERIC(10, 2), twice NUMERIC GENERATED ALWAYS AS (amount * 2) STORED, more JSONB, tags TEXT[]) "
+        'PARTITION BY RANGE ("Day")',
+        'ALTER TABLE "Ana"."Orders" DROP COLUMN gone',
+        'CREATE TABLE "Ana"."Orders\'s first" (tags TEXT[], "Day" DATE, more JSONB, nothing INT, "Id" BIGINT NOT NULL, '
+        "amount NUMERIC(10, 2), how mood, twice NUMERIC GENERATED ALWAYS AS (amount * 2) STORED)",
+        'ALTER TABLE "Ana"."Orders\'s first" DROP COLUMN nothing',
+        'ALTER TABLE "Ana"."Orders" ATTACH PARTITION "Ana"."Orders\'s first" FOR VALUES FROM (\'2024-01-02\') TO (\'2024-01-05\')',
+        'INSERT INTO "Ana"."Orders" ("Day", how, amount, more, tags) '
+        "SELECT DATE '2024-01-02' + i % 3, 'good', i + 0.50, '{\"a\": [1]}', ARRAY['x', NULL] FROM generate_series(1, 9) AS t(i)",
+    )
+    warehouse = database.warehouse()
+    target = warehouse.describe("Ana.Orders", "Day", ["Id"])
+    look = 'SELECT "Id", "Day", how, amount, twice, more, tags FROM "Ana"."Orders" ORDER BY 1'
+    old = database.rows(look)
+    before = warehouse.fingerprint(target, Published(), RANGE)
+    with warehouse.open_stage(target, "b1", "x") as stage:
+        staged = Staged(
+            tuple(
+                write_one(
+                    stage,
+                    one,
+                    'SELECT "Id", "Day", \'bad\'::mood AS how, (amount + 1)::numeric(10, 2) AS amount, more, tags '
+                    f'FROM "Ana"."Orders" WHERE "Day" = \'{one.key}\'',
+                )
+                for one in RANGE
+            )
+        )
+    after = {entry.partition.key: entry.fingerprint for entry in staged.partitions}
+    filled = warehouse.fill_children(target, "b1", staged)
+    publication = Publication("b1", Action.PUBLISH, "p1", RANGE, filled, before, after)
+
+    warehouse.swap_children(target, publication)
+
+    assert [(row[0], row[2], row[4]) for row in database.rows(look)] == [(row[0], "bad", row[4] + 2) for row in old]
+    database.execute(
+        'INSERT INTO "Ana"."Orders" ("Day", amount) VALUES (\'2024-01-02\', 1)',
+        'DELETE FROM "Ana"."Orders" WHERE "Id" = 10',
+    )
+    warehouse.swap_children(target, way_back(publication))
+    assert database.rows(look) == old
+
+
+def test_who_may_read_a_partition_alone_may_not_read_what_will_take_its_place_before_it_does() -> None:
+    shop = partitioned()
+    clerk = shop.database.role("clerk")
+    shop.stage(*RANGE)
+    shop.database.execute(
+        f"GRANT USAGE ON SCHEMA safe_backfill_staging TO {clerk}", f"GRANT SELECT ON analytics.orders_2 TO {clerk}"
+    )
+
+    with pytest.raises(WarehouseError, match=f"{clerk} may read what is staged"):
+        fill(shop)
+
+    assert [item.kind for item in shop.warehouse.storage()] == ["stage", "stage"]
+    shop.database.execute(f"DROP OWNED BY {clerk}")
