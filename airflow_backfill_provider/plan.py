@@ -25,7 +25,15 @@ from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Versions, Warehouse
+from airflow_backfill_provider.warehouses.base import (
+    ChildSwap,
+    Fingerprint,
+    Published,
+    Source,
+    Target,
+    Versions,
+    Warehouse,
+)
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
 from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
 
@@ -75,6 +83,8 @@ class Plan(Frozen):
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
     replaced_per_second: int | None
+    swap: ChildSwap | None = None
+    """With ``publish.swap``, the children of the table that are exchanged."""
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
     not_proven: tuple[str, ...]
@@ -123,6 +133,8 @@ class Plan(Frozen):
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
+        if self.swap is not None:
+            facts["swap"] = [list(self.swap.children), list(self.swap.losses)]
         return digest(facts)
 
     @property
@@ -165,6 +177,8 @@ class Plan(Frozen):
     def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
         if self.replaced_per_second is None:
             return timedelta()
+        if self.swap is not None:
+            return timedelta(seconds=self.baseline_rows / self.swap.reread_per_second)
         if self.target.version is not None:
             rows = self.target.version.rows
         else:
@@ -191,7 +205,7 @@ class Plan(Frozen):
             f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
             + (
                 f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
-                if fitting
+                if fitting and self.swap is None
                 else "No unit is short enough: raise max_write_block, or publish when nobody writes."
             )
         )
@@ -257,10 +271,17 @@ def build_plan(
     _require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
+    swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
-    warnings = [*resolution.notes, *_cautions(spec, partitions, skipped), *_swap_cautions(target), *unchecked]
+    warnings = [
+        *resolution.notes,
+        *_cautions(spec, partitions, skipped),
+        *_swap_cautions(target),
+        *_child_cautions(swap),
+        *unchecked,
+    ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -301,6 +322,7 @@ def build_plan(
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         replaced_per_second=capabilities.replaced_per_second,
+        swap=swap,
         answers=answers(spec, request),
         warnings=tuple(warnings),
         not_proven=(*NOT_PROVEN, *capabilities.unproven),
@@ -403,6 +425,17 @@ def _swap_cautions(target: Target) -> list[str]:
         "and kept until the old version expires.",
         f"A pipeline that writes {version.table} by name writes rows that nobody reads once {target.table} shows another table.",
         *version.not_carried,
+    ]
+
+
+def _child_cautions(swap: ChildSwap | None) -> list[str]:
+    if swap is None:
+        return []
+    return [
+        f"swap exchanges {len(swap.children)} partitions of the table ({', '.join(swap.children[:3])}"
+        f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
+        f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
+        *swap.losses,
     ]
 
 

@@ -210,6 +210,9 @@ class PublishSpec(Frozen):
     leave the same rows."""
     keep_unmatched: bool = False
     """With ``merge``: keep published rows of the range whose key was not recomputed, instead of deleting them."""
+    swap: bool = False
+    """With ``replace_partitions`` on a table that PostgreSQL partitions by ``target.partition_by``: exchange its partitions
+    for tables that were filled before, instead of deleting and inserting rows while nobody else can write."""
     unit: Literal["range", "year", "month", "week", "day"] = "range"
     """What becomes visible in one commit: the whole range, or one period of it after the other, each with a commit of
     its own. Between two of them consumers see new rows beside old ones."""
@@ -221,11 +224,18 @@ class PublishSpec(Frozen):
     @property
     def commits(self) -> str:
         """How the range becomes visible, in words."""
+        if self.swap:
+            return "the partitions of the whole range are exchanged in one commit"
         return "the whole range in one commit" if self.unit == "range" else f"each {self.unit} in one commit"
 
     @property
     def way_back(self) -> str:
         """What a rollback does, in words."""
+        if self.swap:
+            return (
+                "exchanges the partitions again for the old ones, which are kept, or, once they do not fit any more, restores "
+                "exactly these partitions from them"
+            )
         if self.mechanism == "view_swap":
             return (
                 "points the view back to the version before, or, once rows outside the range were written, restores exactly "
@@ -248,6 +258,19 @@ class PublishSpec(Frozen):
         if self.keep_unmatched and self.mechanism != "merge":
             raise ValueError(
                 f"keep_unmatched needs mechanism merge; {self.mechanism} replaces every row of a partition"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _partitions_are_exchanged_whole_and_once(self) -> PublishSpec:
+        if self.swap and self.mechanism != "replace_partitions":
+            raise ValueError(
+                f"swap replaces whole partitions, which mechanism {self.mechanism} does not; leave one out"
+            )
+        if self.swap and self.unit != "range":
+            raise ValueError(
+                f"swap exchanges all partitions of the range in one short commit, which unit {self.unit} would not make "
+                "shorter; leave unit out"
             )
         return self
 

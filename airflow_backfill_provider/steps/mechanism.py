@@ -15,7 +15,7 @@ def change(warehouse: Warehouse, publish: PublishSpec) -> Change:
     """What publishes."""
     match publish.mechanism:
         case "replace_partitions":
-            return warehouse.replace_partitions
+            return warehouse.swap_children if publish.swap else warehouse.replace_partitions
         case "merge":
             return warehouse.merge
         case "view_swap":
@@ -26,4 +26,6 @@ def change(warehouse: Warehouse, publish: PublishSpec) -> Change:
 
 def undo(warehouse: Warehouse, publish: PublishSpec) -> Change:
     """What restores a backup. A merge is undone by the backup's rows as a replacement is."""
-    return warehouse.swap_view if publish.mechanism == "view_swap" else warehouse.replace_partitions
+    if publish.mechanism == "view_swap":
+        return warehouse.swap_view
+    return warehouse.swap_children if publish.swap else warehouse.replace_partitions

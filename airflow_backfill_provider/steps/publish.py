@@ -14,6 +14,7 @@ from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, Part
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
+from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import change
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
@@ -73,12 +74,16 @@ def publish(work: Work) -> PublishResult:
         left = [one for one in plan.partitions if records[one.key].state is not PartitionState.PUBLISHED]
         require_unmoved_source(work, plan, left)  # of every unit before the first is written
         units = [unit for unit in plan.units() if not set(unit).isdisjoint(left)]
+        filled: Backup | None = None
         if any(_differs(plan, partition, records) for partition in left):
-            _back_up(work, plan)
+            if plan.spec.publish.swap:
+                filled = _fill(work, plan, records)
+            else:
+                _back_up(work, plan)
         # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
         keys_may_repeat = adds_no_key(work, plan)
         for unit in units:
-            receipts.append(_publish_unit(work, plan, unit, records, revision, keys_may_repeat=keys_may_repeat))
+            receipts.append(_publish_unit(work, plan, unit, records, revision, filled, keys_may_repeat=keys_may_repeat))
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
@@ -99,6 +104,7 @@ def _publish_unit(
     unit: Sequence[Partition],
     records: Mapping[str, PartitionRecord],
     revision: int,
+    filled: Backup | None,
     *,
     keys_may_repeat: bool,
 ) -> Receipt | None:
@@ -107,10 +113,10 @@ def _publish_unit(
     after = {partition.key: staged_fingerprint(records[partition.key]) for partition in unit}
     if any(_differs(plan, partition, records) for partition in unit):
         work.check_stop()
-        receipt = change(work.warehouse, plan.spec.publish)(
-            plan.target,
-            _publication(work, plan, unit, records, after, revision, keys_may_repeat=keys_may_repeat),
-        )
+        rows = filled or Staged(tuple(staged_partition(one, records[one.key]) for one in unit))
+        publication = _publication(work, plan, unit, rows, after, revision, keys_may_repeat=keys_may_repeat)
+        receipt = change(work.warehouse, plan.spec.publish)(plan.target, publication)
+        record_lock(work, receipt)
         if receipt.write_block is not None:
             detail = {"sequence": receipt.sequence, "seconds": receipt.write_block.total_seconds()}
             work.ledger.record_event(work.backfill_id, WRITE_BLOCK_EVENT, by=work.by, detail=detail)
@@ -133,7 +139,7 @@ def _publication(
     work: Work,
     plan: Plan,
     unit: Sequence[Partition],
-    records: Mapping[str, PartitionRecord],
+    rows: Staged | Backup,
     after: Mapping[str, Fingerprint],
     revision: int,
     *,
@@ -152,7 +158,7 @@ def _publication(
         action=Action.PUBLISH,
         plan_hash=plan.plan_hash,
         partitions=tuple(unit),
-        rows=Staged(tuple(staged_partition(partition, records[partition.key]) for partition in unit)),
+        rows=rows,
         before={key: plan.baseline[key] for key in after},
         after=after,
         confirm=still_ours,
@@ -173,12 +179,14 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
         refuse_unverified(work, plan, unverified(work, plan))
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
     commits = len(written.publishes)
+    locked = locked_seconds(work.ledger, work.backfill_id)
     return PublishResult(
         True,
         count,
         deleted=sum(receipt.deleted for receipt in written.publishes),
         inserted=sum(receipt.inserted for receipt in written.publishes),
-        note="published in one commit" if commits == 1 else f"published in {commits} commits",
+        note=("published in one commit" if commits == 1 else f"published in {commits} commits") + locked_words(locked),
+        locked_seconds=locked,
     )
 
 
@@ -197,6 +205,15 @@ def _require_ready(work: Work, plan: Plan, records: Mapping[str, PartitionRecord
         )
     if not work.ledger.holds_range(work.backfill_id, merge(plan.partitions)):
         raise PublishRefused(f"Backfill {work.backfill_id} no longer holds the lock on its range. Nothing was written.")
+
+
+def _fill(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> Backup:
+    """Fill what will take the place of the published rows; from that commit on, those are what the backup holds."""
+    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in plan.partitions))
+    filled = work.warehouse.fill_children(plan.target, work.backfill_id, staged)
+    marks = {key: asdict(mark) for key, mark in plan.baseline.items()}
+    work.ledger.set_backup(work.backfill_id, filled.location, marks, by=work.by)
+    return filled
 
 
 def _back_up(work: Work, plan: Plan) -> None:

@@ -117,7 +117,9 @@ class _Steps:
         backup, _ = warehouse.back_up(target, self._work.backfill_id, [partition], label="trial")
         try:
             forth = self._publication(Action.PUBLISH, before, after, Staged((self._staged,)))
-            publish, restore = (way(warehouse, self._plan.spec.publish) for way in (change, undo))
+            # A shadow has no children that could be exchanged; their rows are replaced there.
+            how = self._plan.spec.publish.model_copy(update={"swap": False})
+            publish, restore = (way(warehouse, how) for way in (change, undo))
             publish_seconds = _timed(lambda: publish(target, forth))
             self._require("The publish", {**self._original, self._key: after})
             if self._key not in written_by(warehouse.receipts(target), self._work.backfill_id).published:

@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.trial import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
@@ -52,6 +53,8 @@ class Summary:
     """One line per partition that was rejected or failed."""
     write_block: timedelta | None
     """How long nobody else could write the table, in the longest commit of a publish; None where nobody was kept out."""
+    locked_seconds: float | None = None
+    """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
 
@@ -97,6 +100,8 @@ class Summary:
         if self.write_block is not None:
             blocked = f"nobody else could write {plan.target.table} for {self.write_block.total_seconds():.1f} s"
             lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
+        if self.locked_seconds is not None:
+            lines.append(f"  locked      nobody could read the table for {self.locked_seconds:.3f} s")
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
@@ -136,6 +141,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             ),
             default=None,
         ),
+        locked_seconds=locked_seconds(ledger, backfill_id),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import undo
 from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
@@ -22,6 +23,7 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Staged,
+    Target,
 )
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -98,6 +100,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
                 keys_may_repeat=force,
             )
             receipts.append(restore(plan.target, publication))
+            record_lock(work, receipts[-1])
     _require_restored(work, plan, restored, after)
     _record(work)
     return RollbackResult(
@@ -105,9 +108,18 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         len(restored),
         deleted=sum(receipt.deleted for receipt in receipts),
         inserted=sum(receipt.inserted for receipt in receipts),
-        note="restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits",
+        note=("restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits")
+        + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
         write_block_seconds=longest_write_block(receipts),
     )
+
+
+def _undo(work: Work, plan: Plan) -> Callable[[Target, Publication], Receipt]:
+    publish = plan.spec.publish
+    if publish.mechanism == "view_swap":
+        return work.warehouse.swap_view
+    # A merge is undone by the backup's rows as a replacement is.
+    return work.warehouse.swap_children if publish.swap else work.warehouse.replace_partitions
 
 
 def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:

@@ -291,16 +291,32 @@ class Receipt:
     committed_at: datetime
     write_block: timedelta | None = field(default=None, compare=False)
     """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
+    locked_for: timedelta | None = field(default=None, compare=False)
+    """How long nobody could read the table; known where children were exchanged, to the caller of that alone."""
+
+
+@dataclass(frozen=True)
+class ChildSwap:
+    """What an exchange of the children of a partitioned table will come to, as seen when it was planned."""
+
+    children: tuple[str, ...]
+    """The tables that hold the range and nothing else, by name."""
+    losses: tuple[str, ...]
+    """What the tables that take their place will lack, a sentence each."""
+    reread_per_second: int
+    """A cautious estimate of how many rows are held against the baseline in a second, while nobody else can write."""
+    locked_for: timedelta
+    """A cautious estimate of how long nobody can read the table."""
 
 
 @dataclass(frozen=True)
 class StorageItem:
-    """A stage, a backup, a shadow or an old version that exists: for listing and clean-up."""
+    """A stage, a backup, a shadow, spare tables or an old version that exists: for listing and clean-up."""
 
     backfill_id: str
     """Of an old version, the backfill that pointed the view away from it."""
     kind: str
-    """``stage``, ``backup``, ``shadow`` or ``version``."""
+    """``stage``, ``backup``, ``shadow``, ``spare`` or ``version``."""
     location: str
     bytes: int
     modified_at: datetime
@@ -523,12 +539,39 @@ class Warehouse(Protocol):
         """
         ...
 
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        """Whether whole children of the partitioned table hold exactly these partitions, and which; read only.
+
+        :raises SpecError: they do not, or exchanging them would break something; the message says what was found.
+        """
+        ...
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        """Fill tables that can take the place of the children, and commit; nobody is kept waiting.
+
+        What is returned becomes the backup in the commit of :meth:`swap_children`. There is one for a backfill: what an
+        earlier attempt left is used again, or filled anew.
+
+        :raises PublishRefused: the rows break a constraint, or the children cannot be exchanged any more.
+        """
+        ...
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`replace_partitions`, by exchanging whole children for the tables that were filled.
+
+        ``publication.rows`` is what :meth:`fill_children` returned. The children are kept there, unread and unwritten, so
+        that the same call rolls back; when they do not fit any more, that replaces the rows instead.
+
+        :raises: as :meth:`replace_partitions`.
+        """
+        ...
+
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         """Every receipt of the table, oldest first; empty when none was ever written."""
         ...
 
     def storage(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup, shadow and old version that exists in this warehouse."""
+        """Every stage, backup, shadow, set of spare tables and old version that exists in this warehouse."""
         ...
 
     def drop(self, location: str) -> None:

@@ -32,6 +32,7 @@ from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
     Capabilities,
+    ChildSwap,
     Column,
     Constraint,
     ConstraintKind,
@@ -367,6 +368,17 @@ class MemoryWarehouse:
         require_view(target)
         publishes = publication.action is Action.PUBLISH
         return self._publish(target, publication, _all_rows, self._keep_beside if publishes else self._turn_back)
+
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        raise SpecError(
+            f"{target.table}: memory tables have no partitions that can be exchanged. Set publish.swap: false."
+        )
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        raise PublishRefused(f"{target.table}: memory tables have no partitions that can be exchanged.")
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        raise PublishRefused(f"{target.table}: memory tables have no partitions that can be exchanged.")
 
     def _keep_in_place(self, target: Target, receipt: Receipt, table: Table) -> None:
         self._tables[target.table] = table

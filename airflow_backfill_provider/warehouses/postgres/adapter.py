@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
@@ -22,8 +22,10 @@ from airflow_backfill_provider.errors import (
     WarehouseError,
 )
 from airflow_backfill_provider.warehouses.base import (
+    Action,
     Backup,
     Capabilities,
+    ChildSwap,
     Column,
     Fingerprint,
     Publication,
@@ -31,6 +33,7 @@ from airflow_backfill_provider.warehouses.base import (
     Receipt,
     Rows,
     Shadow,
+    Staged,
     StorageItem,
     Target,
 )
@@ -38,12 +41,16 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
+from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
 from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.rights import preflight
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
+from airflow_backfill_provider.warehouses.postgres.spare import Spare
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
+from airflow_backfill_provider.warehouses.postgres.swap import Exchange
+from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change
@@ -55,6 +62,9 @@ from airflow_backfill_provider.windows import Partition
 _OLDEST = 15
 _ROWS_PER_SECOND = 100_000
 _REPLACED_PER_SECOND = 200_000
+Alone = Callable[[Session, Place, Target, Publication, Receipts], tuple[Receipt, float]]
+"""A whole publication, for a transaction that another one follows when a lock could not be had; and when everybody else
+was kept from writing, by the clock."""
 LOCK_ATTEMPTS = 3
 """How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
 
@@ -219,12 +229,59 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, lambda steps: steps.replace())
+        return self._publish(target, publication, partial(self._publish_alone, lambda steps: steps.replace()))
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, lambda steps: steps.merge())
+        return self._publish(target, publication, partial(self._publish_alone, lambda steps: steps.merge()))
 
-    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        with self._reading(f"Looking at the partitions of {target.table}", Published()) as session:
+            return plan_swap(session, catalog.locate(session, target.table), target, partitions)
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        partitions = [entry.partition for entry in staged.partitions]
+        expected = {entry.partition.key: entry.fingerprint for entry in staged.partitions}
+        with translated(f"Filling partitions for {target.table}"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            spare = Spare(session, self._storage, backfill_id)
+            backup = Backup(spare.location)
+            try:
+                with session.transaction():
+                    spare.fill(
+                        catalog.locate(session, target.table),
+                        target,
+                        partitions,
+                        self._pieces(session, target, staged, partitions),
+                        lambda: self.fingerprint(target, backup, partitions) == expected,
+                    )
+            except psycopg.IntegrityError as exc:
+                raise PublishRefused(
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
+                ) from exc
+        return backup
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        exchanges: list[Exchange] = []
+
+        def exchange(
+            session: Session, place: Place, target: Target, publication: Publication, receipts: Receipts
+        ) -> tuple[Receipt, float]:
+            exchanges.append(self._exchange(session, place, target, publication))
+            return exchanges[-1].run(self._pieces(session, target, publication.rows, publication.partitions), receipts)
+
+        if publication.action is Action.ROLLBACK and not self._leads_back(target, publication):
+            return self.replace_partitions(target, publication)
+        receipt = self._publish(target, publication, exchange)
+        return replace(receipt, locked_for=exchanges[-1].locked_for)
+
+    def _leads_back(self, target: Target, publication: Publication) -> bool:
+        with translated(f"Publishing into {target.table}"), self._sessions.session() as session, session.transaction():
+            return self._exchange(session, catalog.locate(session, target.table), target, publication).leads_back()
+
+    def _exchange(self, session: Session, place: Place, target: Target, publication: Publication) -> Exchange:
+        return Exchange(session, self._storage, place, target, publication, self._lock_timeout / LOCK_ATTEMPTS)
+
+    def _publish(self, target: Target, publication: Publication, alone: Alone) -> Receipt:
         publication.refuse_incomplete(self.method)
         with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
             place = catalog.locate(session, target.table)
@@ -237,15 +294,12 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 with self._sessions.session() as beside:
                     watch = Watch(beside)
                     for timeout in self._waits():
-                        published = None
-                        with (
-                            suppress(errors.LockNotAvailable, errors.DeadlockDetected),
-                            session.transaction(lock_timeout=timeout),
-                            watch.of(session.pid, timeout),
-                        ):
-                            published = self._publish_alone(session, place, target, publication, change, receipts)
-                        if published is not None:
-                            receipt, locked_at = published
+                        try:
+                            with session.transaction(lock_timeout=timeout), watch.of(session.pid, timeout):
+                                receipt, locked_at = alone(session, place, target, publication, receipts)
+                        except (errors.LockNotAvailable, errors.DeadlockDetected) as exc:
+                            met = exc
+                        else:
                             return replace(receipt, write_block=timedelta(seconds=time.monotonic() - locked_at))
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
@@ -256,21 +310,22 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     f"{target.table} numbers a column itself, so a merge cannot update it; nothing was written: {exc} "
                     "Use mechanism replace_partitions, or make the column GENERATED BY DEFAULT."
                 ) from exc
+        why = str(met) if isinstance(met, Occupied) else watch.blockers
         raise LockTimeout(
             f"The lock of {target.table} could not be had within {self._lock_timeout}, in {LOCK_ATTEMPTS} attempts; nothing "
-            f"was written. {watch.blockers} Try again when that is over, or raise publish.lock_timeout."
+            f"was written. {why} Try again when that is over, or raise publish.lock_timeout."
         )
 
     def _publish_alone(
         self,
+        change: Change,
         session: Session,
         place: Place,
         target: Target,
         publication: Publication,
-        change: Change,
         receipts: Receipts,
     ) -> tuple[Receipt, float]:
-        """The whole publication, for a transaction of the caller; and when everybody else was kept out, by the clock."""
+        """A replacement or a merge."""
         landing = self._pieces(session, target, publication.rows, publication.partitions)
         _refuse_obstacles(session, place)
         steps = ReadFirst(session, target, publication, landing)

@@ -64,15 +64,9 @@ class Watch:
 def _blockers(session: Session, pid: int) -> list[str]:
     """Who has, or waits before us for, a lock that the process needs: of a table, a row, a transaction, anything."""
     with session.transaction(read_only=True):
-        processes = session.run(
-            "SELECT b.pid, a.usename, a.application_name, coalesce(a.state, a.backend_type), "
-            "left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
-            "date_trunc('second', clock_timestamp() - a.xact_start)::text "
-            f"FROM (SELECT DISTINCT unnest(pg_blocking_pids({pid})) AS pid) AS b "
-            "LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid LIMIT 5"
-        )
-        found = [_sentence(*process) for process in processes if process[0]]
-        if len(found) < len(processes):
+        blocking = f"SELECT DISTINCT unnest(pg_blocking_pids({pid})) AS pid"
+        found = describe_processes(session, f"SELECT pid FROM ({blocking}) AS p WHERE pid <> 0", "holds it")
+        if session.run(f"SELECT 1 FROM ({blocking}) AS p WHERE pid = 0"):
             # The server gives 0 for every transaction that was prepared for a commit in two phases.
             found += [
                 f"A transaction that {owner} prepared as {gid!r} at {prepared} holds it; COMMIT PREPARED or ROLLBACK PREPARED it."
@@ -84,11 +78,30 @@ def _blockers(session: Session, pid: int) -> list[str]:
     return found
 
 
+def describe_processes(session: Session, pids: str, what: str) -> list[str]:
+    """A sentence for each of the server's processes that the query ``pids`` selects; ``what`` is what each of them does."""
+    return [
+        _sentence(what, *process)
+        for process in session.run(
+            "SELECT b.pid, a.usename, a.application_name, coalesce(a.state, a.backend_type), "
+            "left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
+            f"date_trunc('second', clock_timestamp() - a.xact_start)::text FROM ({pids}) AS b "
+            "LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid LIMIT 5"
+        )
+    ]
+
+
 def _sentence(
-    pid: int, user: str | None, application: str | None, state: str | None, query: str | None, since: str | None
+    what: str,
+    pid: int,
+    user: str | None,
+    application: str | None,
+    state: str | None,
+    query: str | None,
+    since: str | None,
 ) -> str:
     parts = [
-        f"Process {pid}" + (f" of {user}" if user else "") + (f" ({application})" if application else "") + " holds it",
+        f"Process {pid}" + (f" of {user}" if user else "") + (f" ({application})" if application else "") + f" {what}",
         *([state] if state else []),
         *([f"in a transaction since {since}"] if since else []),
     ]

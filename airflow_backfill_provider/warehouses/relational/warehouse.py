@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
-from airflow_backfill_provider.errors import PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
+    ChildSwap,
     Fingerprint,
     KeyConflicts,
     OutsideRows,
@@ -262,6 +263,34 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         """
         raise PublishRefused(
             f"{target.table}: {self.dialect.name} tables are not swapped behind a view. Nothing was written."
+        )
+
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        """Refuse; an engine whose tables have children has its own.
+
+        :raises SpecError: always.
+        """
+        raise SpecError(
+            f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Set publish.swap: false."
+        )
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        """As :meth:`plan_swap`.
+
+        :raises PublishRefused: always.
+        """
+        raise self._without_children(target)
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`plan_swap`.
+
+        :raises PublishRefused: always.
+        """
+        raise self._without_children(target)
+
+    def _without_children(self, target: Target) -> PublishRefused:
+        return PublishRefused(
+            f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Nothing was written."
         )
 
     def _flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
