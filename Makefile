@@ -48,6 +48,7 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
+	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
 	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 

@@ -185,11 +185,14 @@ class InterruptedDelta(Delta):
         from airflow_backfill_provider.warehouses.delta import publish, stage, storage
         from airflow_backfill_provider.warehouses.delta.session import DeltaSession
 
-        session: list[Any] = [None]
+        session: list[Any] = []
 
-        def known(step: str, runner: Any, run: Callable[[], Any]) -> Any:
-            session[0] = runner
-            return around(step, runner, run)
+        def opening(pin: Any) -> Any:
+            def told(runner: Any, uri: str) -> Any:
+                session[:] = [runner]
+                return around(f"opening {uri}", runner, lambda: pin(runner, uri))
+
+            return told
 
         def writing(write: Any) -> Any:
             def told(to: Any, rows: Any, **settings: Any) -> None:
@@ -199,9 +202,9 @@ class InterruptedDelta(Delta):
 
             return told
 
-        told = _statements(known)
+        told = _statements(around)
         modules = [(module, "write_deltalake", writing) for module in (publish, stage, storage)]
-        with _patched((DeltaSession, "run", told), *modules):
+        with _patched((DeltaSession, "run", told), (DeltaSession, "pin_stored", opening), *modules):
             yield
 
     def is_commit(self, step: str) -> bool:
@@ -209,9 +212,7 @@ class InterruptedDelta(Delta):
 
     def stored(self) -> set[str]:
         folder = self.root / "_safe_backfill"
-        return {
-            "/".join(path.relative_to(folder).parts[:2]) for path in folder.rglob("*") if path.is_file()
-        }
+        return {"/".join(path.relative_to(folder).parts[:2]) for path in folder.rglob("*") if path.is_file()}
 
     def is_idle(self) -> bool:
         return True
@@ -293,7 +294,9 @@ class InterruptedPostgres(Postgres):
 
     def stored(self) -> set[str]:
         schema = "safe_backfill_staging"
-        rows = self.rows(f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'stored_tables'")
+        rows = self.rows(
+            f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'stored_tables'"
+        )
         return {name for (name,) in rows}
 
     def is_idle(self) -> bool:

@@ -29,7 +29,9 @@ def _start_server() -> None:
         ensure_running()
 
 
-def survives(call: Callable[..., Any], arguments: Sequence[Any], started: Callable[[int], None] = lambda _: None) -> bool:
+def survives(
+    call: Callable[..., Any], arguments: Sequence[Any], started: Callable[[int], None] = lambda _: None
+) -> bool:
     """Run the call elsewhere; False when it was killed. All of it must be picklable.
 
     :param started: is told the process's number as soon as it has one.
@@ -40,7 +42,9 @@ def survives(call: Callable[..., Any], arguments: Sequence[Any], started: Callab
     process.start()
     started(process.pid or 0)
     process.join(120)
-    assert process.exitcode in (0, -signal.SIGKILL), f"{call.__name__} broke instead of being killed: {process.exitcode}"
+    assert process.exitcode in (0, -signal.SIGKILL), (
+        f"{call.__name__} broke instead of being killed: {process.exitcode}"
+    )
     return process.exitcode == 0
 
 

@@ -208,9 +208,10 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     for timeout in self._waits():
                         with (
                             suppress(errors.LockNotAvailable, errors.DeadlockDetected),
+                            watch,
                             session.transaction(lock_timeout=timeout),
-                            watch.of(session.pid, timeout),
                         ):
+                            watch.follow(session.pid, timeout)
                             return self._publish_alone(session, place, target, publication, change, receipts)
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
