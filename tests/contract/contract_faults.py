@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import shutil
 import socket
 import threading
@@ -46,6 +47,8 @@ class Fault:
     """False: it strikes after the step."""
     may_be_mended: bool = False
     """Whether the call itself may try again, so that nobody hears of it."""
+    over: Callable[[], None] = lambda: None
+    """Ends the fault, once the call has ended."""
 
 
 def _raise(*_: Any) -> None:
@@ -56,6 +59,18 @@ def _cancel(warehouse: Warehouse, _: Any) -> None:
     warehouse.cancel()
 
 
+def _fill_the_disk(*_: Any) -> None:
+    """Let no file of this process grow any more, which the engines' own threads meet as a disk that is full."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+
+
+def _free_the_disk() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+FULL_DISK = Fault("disk full", _fill_the_disk, (WarehouseError,), may_be_mended=True, over=_free_the_disk)
 EXCEPTION = Fault("exception", _raise, (Broken,))
 CANCEL = Fault("cancel", _cancel, (WarehouseError,), may_be_mended=True)
 Around = Callable[[str, Any, Callable[[], Any]], Any]
@@ -121,7 +136,7 @@ _TIMEOUT = Fault("statement timeout", _take_too_long, (WarehouseError,))
 
 
 class InterruptedDuckDB(DuckDB):
-    faults = (EXCEPTION, CANCEL, _TIMEOUT)
+    faults = (EXCEPTION, CANCEL, _TIMEOUT, FULL_DISK)
 
     def create(self, tmp_path: Path) -> Warehouse:
         tmp_path.mkdir(exist_ok=True)
@@ -163,7 +178,7 @@ class InterruptedDuckDB(DuckDB):
 
 class InterruptedDelta(Delta):
     # A batch that cannot be read is an error of the write that reads it.
-    faults = (replace(EXCEPTION, raises=(Broken, WarehouseError)), CANCEL, _TIMEOUT)
+    faults = (replace(EXCEPTION, raises=(Broken, WarehouseError)), CANCEL, _TIMEOUT, FULL_DISK)
 
     def create(self, tmp_path: Path) -> Warehouse:
         tmp_path.mkdir(exist_ok=True)

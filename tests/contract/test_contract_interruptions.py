@@ -97,6 +97,8 @@ def prepare(rig: Rig, operation: str) -> Scene:
         pytest.skip("the engine does not merge")
     else:
         world = World.by_date(rig, warehouse)
+        if "constraint" not in rig.lacks:
+            rig.execute("CREATE UNIQUE INDEX one_row_each ON analytics.orders (order_id)")
     backup, before = warehouse.back_up(world.target, "b1", days(*RANGE), label="publish")
     scene = Scene(world.target, world.stage_corrected(*RANGE), backup, before)
     if operation == "rollback":
@@ -130,6 +132,7 @@ def interrupted(rig: Rig, operation: str, scene: Scene, number: int, fault: Faul
     except (BackfillError, Broken) as error:
         return error
     finally:
+        fault.over()
         warehouse.close()
     return None
 
