@@ -48,6 +48,7 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
+	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
 # Two pytests at once: a scheduler's test mostly waits.

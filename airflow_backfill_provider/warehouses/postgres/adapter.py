@@ -295,7 +295,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     watch = Watch(beside)
                     for timeout in self._waits():
                         try:
-                            with session.transaction(lock_timeout=timeout), watch.of(session.pid, timeout):
+                            with watch, session.transaction(lock_timeout=timeout):
+                                watch.follow(session.pid, timeout)
                                 receipt, locked_at = alone(session, place, target, publication, receipts)
                         except (errors.LockNotAvailable, errors.DeadlockDetected) as exc:
                             met = exc

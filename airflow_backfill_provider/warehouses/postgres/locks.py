@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
@@ -28,37 +26,45 @@ def lock_alone(session: Session, place: Place) -> None:
 
 
 class Watch:
-    """Looks, from a session of its own, at who holds up another one: once a wait is over, the server cannot say any more."""
+    """Looks, from a session of its own, at who holds up another one: once a wait is over, the server cannot say any more.
+
+    As a context, it must be entered before the transaction that it follows: leaving it waits for the last look, and behind a
+    pooler that look may be waiting for the very connection that the transaction has.
+    """
 
     def __init__(self, beside: Session) -> None:
         self._beside = beside
         self._found: list[str] = []
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def blockers(self) -> str:
         """A sentence for each process that held the session up when it was last looked at."""
         return " ".join(self._found) or "Nobody was seen to hold it."
 
-    @contextmanager
-    def of(self, pid: int, wait: timedelta) -> Iterator[None]:
-        """Watch that server process, which waits for a lock at most so long."""
-        over = threading.Event()
+    def __enter__(self) -> None:
+        self._over.clear()
+
+    def follow(self, pid: int, wait: timedelta) -> None:
+        """Look at that server process, which waits for a lock at most so long, until the context ends."""
         pause = min(wait / _LOOKS, _SELDOM).total_seconds()
 
         def look() -> None:
-            while not over.wait(pause):
+            while not self._over.wait(pause):
                 try:
                     self._found = _blockers(self._beside, pid) or self._found
                 except psycopg.Error:
                     return
 
-        thread = threading.Thread(target=look, name="safe-backfill-lock-watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        self._thread = threading.Thread(target=look, name="safe-backfill-lock-watch", daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
 
 def _blockers(session: Session, pid: int) -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from contract_engines import ENGINES
 from steps_world import DAYS, PER_DAY, World, make_spec
 
 from airflow_backfill_provider.errors import (
@@ -22,6 +23,10 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch
+
+pytestmark = pytest.mark.parametrize(
+    "world", [engine for engine in ENGINES if engine.name != "memory"], indirect=True, ids=lambda engine: engine.name
+)
 
 
 def test_a_correction_replaces_the_whole_range_and_nothing_else(world: World) -> None:
