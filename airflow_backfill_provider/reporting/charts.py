@@ -31,8 +31,9 @@ _INKS = {
     "#010206": "var(--new)",
     "#010207": "var(--up)",
     "#010208": "var(--down)",
+    "#010209": "var(--changed)",
 }
-_MUTED, _GRID, _OLD, _NEW, _UP, _DOWN = _INKS
+_MUTED, _GRID, _OLD, _NEW, _UP, _DOWN, _CHANGED = _INKS
 _SHAPES = {"wide": (10.4, 3.5, 6), "narrow": (3.5, 3.4, 2)}
 """Width and height in inches, and how many partitions the axis names."""
 _STYLE = {
@@ -85,7 +86,7 @@ def drawn(facts: Facts, wanted: Sequence[Series]) -> list[Chart]:
 
 def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> list[int]:
     upper, lower = axes
-    places = list(thinned(series, POINTS))
+    places = thinned([abs(one.delta or 0) for one in series.points], POINTS)
     points = [series.points[place] for place in places]
     across, marker = range(len(points)), "o" if len(points) <= _MARKED else ""
     sides = (("old", [one.old for one in points], _OLD, "--"), ("new", [one.new for one in points], _NEW, "-"))
@@ -96,6 +97,7 @@ def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> l
     deltas = [0.0 if one.delta is None else float(one.delta) for one in points]
     inks = [_UP if delta > 0 else _DOWN for delta in deltas]
     lower.vlines(across, 0, deltas, colors=inks, linewidth=_bar(len(points), lower))
+    lower.margins(y=0.12)
     lower.axhline(0, color=_MUTED, linewidth=0.6)
     upper.set_ylabel("value")
     lower.set_ylabel("new − old")
@@ -104,15 +106,10 @@ def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> l
 
 def _differing(axes: Sequence[Axes], keys: Sequence[str], facts: Facts) -> list[int]:
     lines = [line.compared for line in facts.lines]
-    stretches = min(len(lines), POINTS)
-    bounds = [one * len(lines) // stretches for one in range(stretches + 1)]
-    places = [
-        max(range(first, end), key=lambda place: (lines[place] and lines[place].differing) or 0)  # type: ignore[union-attr]
-        for first, end in zip(bounds, bounds[1:], strict=False)
-    ]
+    places = thinned([(line.differing if line else None) or 0 for line in lines], POINTS)
     across, (only,) = range(len(places)), axes
     floor = [0] * len(places)
-    for what, ink in (("changed", _OLD), ("added", _UP), ("removed", _DOWN)):
+    for what, ink in (("changed", _CHANGED), ("added", _UP), ("removed", _DOWN)):
         heights = [(getattr(lines[place], what, None) or 0) for place in places]
         if any(heights):
             top = [low + height for low, height in zip(floor, heights, strict=True)]
@@ -131,6 +128,7 @@ def _svg(draw: Any, name: str, shape: str, keys: Sequence[str], *about: Any) -> 
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     width, height, ticks = _SHAPES[shape]
+    whole = draw is _differing or about[0].name == "rows"
     panels = [2, 1] if draw is _old_and_new else [1]
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height if len(panels) > 1 else 0.65 * height), layout="constrained")
@@ -141,15 +139,11 @@ def _svg(draw: Any, name: str, shape: str, keys: Sequence[str], *about: Any) -> 
             one.spines[["top", "right", "left"]].set_visible(False)
             one.grid(axis="y")
             one.set_axisbelow(True)
-            one.yaxis.set_major_locator(MaxNLocator(4 if one is axes[0] else 2))
+            one.yaxis.set_major_locator(MaxNLocator(4 if one is axes[0] else 2, integer=whole, min_n_ticks=1))
             one.yaxis.set_major_formatter(FuncFormatter(_tick))
-        named = sorted({round(step * (len(places) - 1) / max(1, ticks - 1)) for step in range(ticks)})
+        named = range(0, len(places), max(1, -(-(len(places) - 1) // (ticks - 1))))
         axes[-1].set_xticks(named, [_cut(keys[places[place]]) for place in named])
         axes[-1].set_xlim(-0.6, len(places) - 0.4)
-        labels = axes[-1].get_xticklabels()
-        if len(labels) > 1:
-            labels[0].set_horizontalalignment("left")
-            labels[-1].set_horizontalalignment("right")
         written = io.StringIO()
         figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     return _inline(written.getvalue(), name)

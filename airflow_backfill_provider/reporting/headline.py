@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.series import Series
 from airflow_backfill_provider.reporting.words import counted, listed, number, range_of
@@ -23,13 +23,17 @@ class Headline:
     sentence: str
     reach: str
     """Who sees the new rows."""
+    why: str
+    """The reason on record for the state it is in; may be empty."""
 
 
 def headline(facts: Facts, measures: tuple[Series, ...]) -> Headline:
     """The page's first lines; claims only what the ledger shows."""
     badge, tone, reach = _reach(facts)
-    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_amounts(facts, measures)}."
-    return Headline(badge, tone, sentence, reach)
+    since = "; all of it was taken back since" if facts.backfill.state is BackfillState.ROLLED_BACK else ""
+    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_amounts(facts, measures)}{since}."
+    move = facts.moved_to(facts.backfill.state)
+    return Headline(badge, tone, sentence, reach, str(move.detail["reason"]) if move else "")
 
 
 def _extent(facts: Facts) -> str:
@@ -40,34 +44,33 @@ def _extent(facts: Facts) -> str:
     where = "" if known == len(facts.lines) else f" (known of {known:,} of {len(facts.lines):,} partitions)"
     changed, added, removed = (facts.differing(what) for what in ("changed", "added", "removed"))
     old = sum(line.rows_old for line in facts.compared if line.compared and line.compared.differing is not None)
-    happened = facts.backfill.state in WRITTEN
     if not changed and not added and not removed:
-        return f"none of {counted(old, 'row')} {'changed' if happened else 'changes'}, none is added, none is removed{where}"
-    verb = "changed" if happened else "change" if changed != 1 else "changes"
-    parts = [f"{changed:,} of {counted(old, 'row')} {verb}"]
-    parts += [_came(added, "added", happened), _came(removed, "removed", happened)]
-    return f"{listed(parts)}{where}"
+        return f"none of {counted(old, 'row')} differs from what was published, none is added or removed{where}"
+    verb = "changed" if facts.wrote else "would change"
+    return f"{changed:,} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
 
 
-def _came(count: int, how: str, happened: bool) -> str:
-    verb = ("was" if count == 1 else "were") if happened else ("is" if count == 1 else "are")
-    return f"{number(count) if count else 'none'} {verb if count else 'was' if happened else 'is'} {how}"
+def _or_none(count: int) -> str:
+    return f"{count:,}" if count else "none"
 
 
 def _amounts(facts: Facts, measures: tuple[Series, ...]) -> str:
     """What became of the numbers that the spec watches, as far as they follow for the whole range."""
     whole = [one for one in measures if one.total.delta is not None]
     moved = [one for one in whole if one.total.delta]
-    happened = facts.backfill.state in WRITTEN
-    rises, falls = ("rose", "fell") if happened else ("rises", "falls")
+    rises, falls = ("rose", "fell") if facts.wrote else ("would rise", "would fall")
     parts = [
         f"the {one.name} {rises if (one.total.delta or 0) > 0 else falls} by {number(abs(one.total.delta or 0))}, "
         f"from {number(one.total.old)} to {number(one.total.new)}"
         for one in moved[:_NAMED]
     ]
     if still := [one.name for one in whole if not one.total.delta][:_NAMED]:
-        parts.append(f"the {listed(still)} {'stays' if len(still) == 1 else 'stay'} the same")
+        parts.append(f"{listed([f'the {name}' for name in still])} {_stays(facts, len(still))} the same")
     return "".join(f"; {part}" for part in parts)
+
+
+def _stays(facts: Facts, count: int) -> str:
+    return "stayed" if facts.wrote else "stays" if count == 1 else "stay"
 
 
 def _reach(facts: Facts) -> tuple[str, str, str]:

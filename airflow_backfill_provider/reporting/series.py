@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 from airflow_backfill_provider.checks.change import Distance
@@ -109,13 +110,11 @@ def _decimal(value: Scalar) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def thinned(series: Sequence[Series], at_most: int) -> Iterator[int]:
-    """The places of at most so many partitions to draw: of each stretch the one in which a number moved most.
+def thinned(moved: Sequence[Decimal | int], at_most: int) -> list[int]:
+    """The places of at most so many partitions to draw: of each stretch the one that moved most.
 
     So a single partition that jumps is never averaged away.
     """
-    count = len(series[0].points)
-    stretches = min(count, at_most)
-    for stretch in range(stretches):
-        places = range(stretch * count // stretches, (stretch + 1) * count // stretches)
-        yield max(places, key=lambda place: max(abs(one.points[place].delta or 0) for one in series))
+    stretches = min(len(moved), at_most)
+    bounds = [stretch * len(moved) // stretches for stretch in range(stretches + 1)]
+    return [max(range(first, end), key=lambda place: moved[place]) for first, end in pairwise(bounds)]

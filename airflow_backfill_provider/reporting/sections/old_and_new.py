@@ -25,6 +25,7 @@ def old_and_new(facts: Facts) -> Section:
     places = sorted(range(len(facts.lines)), key=lambda place: _least_first(place, facts, rows, measures), reverse=True)
     content = {
         "rows": rows,
+        "totals": [rows, *shown],
         "measures": shown,
         "measures_left_out": len(measures) - len(shown),
         "charts": charts.drawn(facts, [*([rows] if rows.moves else []), *shown]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.reporting.facts import Facts, Line
@@ -61,7 +61,7 @@ def _blocks(lines: Sequence[Line]) -> Iterator[Block]:
     runs = [list(run) for _, run in groupby(lines, key=lambda line: line.state)]
     if len(runs) > BLOCKS:
         bounds = [block * len(lines) // BLOCKS for block in range(BLOCKS + 1)]
-        runs = [list(lines[first:end]) for first, end in zip(bounds, bounds[1:], strict=False)]
+        runs = [list(lines[first:end]) for first, end in pairwise(bounds)]
     for run in runs:
         found = Counter(line.state for line in run)
         worst = min(found, key=_WORST_FIRST.index)
