@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ _INKS = {
 _MUTED, _GRID, _OLD, _NEW, _UP, _DOWN, _CHANGED = _INKS
 _SHAPES = {"wide": (10.4, 3.5, 6), "narrow": (3.5, 3.4, 2)}
 """Width and height in inches, and how many partitions the axis names."""
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "safe-backfill",  # the same numbers give the same bytes
     "text.parse_math": False,  # a partition's key may hold a dollar sign
@@ -84,9 +84,9 @@ def drawn(facts: Facts, wanted: Sequence[Series]) -> list[Chart]:
     return charts
 
 
-def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> list[int]:
+def _old_and_new(axes: Sequence[Axes], width: float, series: Series) -> list[int]:
     upper, lower = axes
-    places = thinned([abs(one.delta or 0) for one in series.points], POINTS)
+    places = thinned([one.moved for one in series.points], POINTS)
     points = [series.points[place] for place in places]
     across, marker = range(len(points)), "o" if len(points) <= _MARKED else ""
     sides = (("old", [one.old for one in points], _OLD, "--"), ("new", [one.new for one in points], _NEW, "-"))
@@ -96,7 +96,7 @@ def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> l
     upper.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0.1)
     deltas = [0.0 if one.delta is None else float(one.delta) for one in points]
     inks = [_UP if delta > 0 else _DOWN for delta in deltas]
-    lower.vlines(across, 0, deltas, colors=inks, linewidth=_bar(len(points), lower))
+    lower.vlines(across, 0, deltas, colors=inks, linewidth=_bar(len(points), width))
     lower.margins(y=0.12)
     lower.axhline(0, color=_MUTED, linewidth=0.6)
     upper.set_ylabel("value")
@@ -104,7 +104,7 @@ def _old_and_new(axes: Sequence[Axes], keys: Sequence[str], series: Series) -> l
     return places
 
 
-def _differing(axes: Sequence[Axes], keys: Sequence[str], facts: Facts) -> list[int]:
+def _differing(axes: Sequence[Axes], width: float, facts: Facts) -> list[int]:
     lines = [line.compared for line in facts.lines]
     places = thinned([(line.differing if line else None) or 0 for line in lines], POINTS)
     across, (only,) = range(len(places)), axes
@@ -113,7 +113,7 @@ def _differing(axes: Sequence[Axes], keys: Sequence[str], facts: Facts) -> list[
         heights = [(getattr(lines[place], what, None) or 0) for place in places]
         if any(heights):
             top = [low + height for low, height in zip(floor, heights, strict=True)]
-            only.vlines(across, floor, top, colors=ink, linewidth=_bar(len(places), only), label=what)
+            only.vlines(across, floor, top, colors=ink, linewidth=_bar(len(places), width), label=what)
             floor = top
     only.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.1)
     only.set_ylabel("rows")
@@ -121,20 +121,20 @@ def _differing(axes: Sequence[Axes], keys: Sequence[str], facts: Facts) -> list[
     return places
 
 
-def _svg(draw: Any, name: str, shape: str, keys: Sequence[str], *about: Any) -> str:
+def _svg(draw: Callable[..., list[int]], name: str, shape: str, keys: Sequence[str], about: Series | Facts) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     width, height, ticks = _SHAPES[shape]
-    whole = draw is _differing or about[0].name == "rows"
+    whole = draw is _differing or (isinstance(about, Series) and about.name == "rows")
     panels = [2, 1] if draw is _old_and_new else [1]
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(width, height if len(panels) > 1 else 0.65 * height), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": panels})[:, 0]
-        places = draw(axes, keys, *about)
+        places = draw(axes, width, about)
         for one in axes:
             one.spines[["top", "right", "left"]].set_visible(False)
             one.grid(axis="y")
@@ -145,15 +145,15 @@ def _svg(draw: Any, name: str, shape: str, keys: Sequence[str], *about: Any) -> 
         axes[-1].set_xticks(named, [_cut(keys[places[place]]) for place in named])
         axes[-1].set_xlim(-0.6, len(places) - 0.4)
         written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+        figure.savefig(
+            written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
     return _inline(written.getvalue(), name)
 
 
-def _bar(count: int, axes: Axes) -> float:
-    """Points that a bar is wide, so that neighbours do not touch."""
-    figure = axes.figure
-    inches: float = figure.get_figwidth()  # type: ignore[union-attr]
-    return max(0.8, min(14.0, 0.62 * 72 * (inches - 0.8) / count))
+def _bar(count: int, width: float) -> float:
+    """Points that a bar is wide in a picture of so many inches, so that neighbours do not touch."""
+    return max(0.8, min(14.0, 0.62 * 72 * (width - 0.8) / count))
 
 
 def _tick(value: float, _: object) -> str:

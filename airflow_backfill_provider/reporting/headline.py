@@ -60,7 +60,7 @@ def _amounts(facts: Facts, measures: tuple[Series, ...]) -> str:
     moved = [one for one in whole if one.total.delta]
     rises, falls = ("rose", "fell") if facts.wrote else ("would rise", "would fall")
     parts = [
-        f"the {one.name} {rises if (one.total.delta or 0) > 0 else falls} by {number(abs(one.total.delta or 0))}, "
+        f"the {one.name} {rises if (one.total.delta or 0) > 0 else falls} by {number(one.total.moved)}, "
         f"from {number(one.total.old)} to {number(one.total.new)}"
         for one in moved[:_NAMED]
     ]
@@ -87,7 +87,9 @@ def _reach(facts: Facts) -> tuple[str, str, str]:
             said = "Published, and read back: every partition of the range holds exactly the rows that were checked."
             return "published", "good", said
         case BackfillState.PUBLISHED_UNVERIFIED:
-            said = "Published, but the range was not shown to hold the rows that were checked: look before you trust it."
+            said = (
+                "Published, but the range was not shown to hold the rows that were checked: look before you trust it."
+            )
             return "published, not verified", "bad", said
         case BackfillState.ROLLED_BACK:
             said = "It was published and taken back: readers see the old rows again, as they were backed up."
@@ -98,6 +100,8 @@ def _reach(facts: Facts) -> tuple[str, str, str]:
     badge = str(state).replace("_", " ")
     tone = "bad" if state in (BackfillState.FAILED, BackfillState.REJECTED) else "open"
     if published and facts.wrote:
-        said = f"Only {published:,} of {everything:,} partitions are published: readers see a mixture of new and old rows."
+        said = (
+            f"Only {published:,} of {everything:,} partitions are published: readers see a mixture of new and old rows."
+        )
         return f"{badge}, partly published", "bad", said
     return badge, tone, "Nothing is published: this backfill has written nothing that readers see."

@@ -43,6 +43,11 @@ class Pair:
             return cls(before, after)
         return cls(before, after, Distance.between(old, new).change)
 
+    @property
+    def moved(self) -> Decimal:
+        """How far new is from old, in either direction; 0 where that is not known."""
+        return Decimal(0) if self.delta is None else abs(self.delta)
+
 
 @dataclass(frozen=True)
 class Series:
@@ -110,7 +115,7 @@ def _decimal(value: Scalar) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def thinned(moved: Sequence[Decimal | int], at_most: int) -> list[int]:
+def thinned(moved: Sequence[Decimal] | Sequence[int], at_most: int) -> list[int]:
     """The places of at most so many partitions to draw: of each stretch the one that moved most.
 
     So a single partition that jumps is never averaged away.

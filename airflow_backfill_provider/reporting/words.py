@@ -52,4 +52,6 @@ def range_of(plan: Plan) -> str:
         return first
     if all(isinstance(partition.span, Window) for partition in plan.partitions):
         return f"{first} to {last}"
-    return f"{listed(plan.keys)}" if len(plan.keys) <= 4 else f"{', '.join(plan.keys[:3])} and {len(plan.keys) - 3:,} more"
+    return (
+        f"{listed(plan.keys)}" if len(plan.keys) <= 4 else f"{', '.join(plan.keys[:3])} and {len(plan.keys) - 3:,} more"
+    )

@@ -46,7 +46,17 @@ def checks(facts: Facts) -> Section:
 def _rows(facts: Facts) -> Iterator[list[Cell]]:
     for one in facts.outcomes:
         where = one.partition if one.partition is not None else "whole range"
-        yield [where, one.kind, one.name, str(one.verdict), one.severity, one.expected, one.actual, _detail(one), one.sql]
+        yield [
+            where,
+            one.kind,
+            one.name,
+            str(one.verdict),
+            one.severity,
+            one.expected,
+            one.actual,
+            _detail(one),
+            one.sql,
+        ]
 
 
 def _shown(one: Outcome) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from airflow_backfill_provider.reporting import charts, series
 from airflow_backfill_provider.reporting.facts import Facts, Line
@@ -37,20 +38,22 @@ def old_and_new(facts: Facts) -> Section:
         "partitions": len(facts.lines),
         "file": FILE,
     }
-    return Section("old_and_new", "Old and new", content, {FILE: Table(_header(measures), _rows(facts, rows, measures))})
+    return Section(
+        "old_and_new", "Old and new", content, {FILE: Table(_header(measures), _rows(facts, rows, measures))}
+    )
 
 
 def _least_first(
     place: int, facts: Facts, rows: Series, measures: tuple[Series, ...]
-) -> tuple[bool, int, float, float, int]:
+) -> tuple[bool, int, Decimal, Decimal, int]:
     """Partitions whose rows could not be matched come last, so first in the page: what moved there is not known."""
     compared = facts.lines[place].compared
     differing = None if compared is None else compared.differing
     return (
         compared is not None and differing is None,
         differing or 0,
-        float(abs(rows.points[place].delta or 0)),
-        float(max((abs(one.points[place].delta or 0) for one in measures), default=0)),
+        rows.points[place].moved,
+        max((one.points[place].moved for one in measures), default=Decimal(0)),
         -place,
     )
 

@@ -47,7 +47,14 @@ def reconciliation(facts: Facts) -> Section:
         "apart_count": len(apart),
         "file": FILE,
     }
-    header = ("partition", "source_rows_at_plan", "source_rows_at_check", "rows_old", "rows_new", "rows_new_less_source")
+    header = (
+        "partition",
+        "source_rows_at_plan",
+        "source_rows_at_check",
+        "rows_old",
+        "rows_new",
+        "rows_new_less_source",
+    )
     rows = _rows(found) if source else ()
     return Section("reconciliation", "Reconciliation with the source", content, {FILE: Table(header, rows)})
 
