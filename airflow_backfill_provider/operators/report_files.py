@@ -33,7 +33,7 @@ def write_report(ledger: Ledger, backfill_id: str, folder: str | None = None) ->
     :raises LedgerError: there is no such backfill.
     :raises ReportNotWritten: the folder cannot be written to.
     """
-    from airflow_backfill_provider.reporting import documents
+    from airflow_backfill_provider.reporting.documents import documents
 
     files = documents(ledger, backfill_id)
     where = folder or reports_folder()

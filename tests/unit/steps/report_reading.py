@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from steps_world import World
 
-from airflow_backfill_provider.reporting import documents
+from airflow_backfill_provider.reporting.documents import documents
 
 
 class Report:
