@@ -20,6 +20,7 @@
     │   ├── PartitionOverrun       staged rows lie outside their partition
     │   ├── ConnectionLost         may work when tried again
     │   └── LockTimeout            the engine's lock was not to be had in time; may work when tried again
+    ├── ReportNotWritten           the report's files could not be written; the ledger still has what they say
     └── LedgerError                the ledger said no, or cannot be read
         └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
 
@@ -135,6 +136,10 @@ class ConnectionLost(WarehouseError):
 
 class LockTimeout(WarehouseError):
     """The engine's lock was not to be had in time; the same call may work when tried again."""
+
+
+class ReportNotWritten(BackfillError):
+    """The report's files could not be written; the ledger still has what they say."""
 
 
 class LedgerError(BackfillError):

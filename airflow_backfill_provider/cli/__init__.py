@@ -141,6 +141,15 @@ def get_cli_commands() -> list[GroupCommand]:
                     args=(_BACKFILL_ID,),
                 ),
                 ActionCommand(
+                    name="report",
+                    help="Write the report of one backfill from the ledger, and say where its page is",
+                    func=_lazy("ledger", "report"),
+                    args=(
+                        _BACKFILL_ID,
+                        _argument("--folder", help="absolute path or URL instead of [safe_backfill] reports_folder"),
+                    ),
+                ),
+                ActionCommand(
                     name="list",
                     help="List backfills, newest first",
                     func=_lazy("ledger", "list_backfills"),

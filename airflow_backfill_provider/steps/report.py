@@ -74,8 +74,7 @@ class Summary:
     @property
     def undo(self) -> str:
         """The command that restores the range."""
-        name, found = self.plan.spec.name, self.backfill.backfill_id
-        return f"""airflow dags trigger rollback__{name} --conf '{{"backfill_id": "{found}"}}'"""
+        return undo_command(self.plan, self.backfill.backfill_id)
 
     def lines(self) -> list[str]:
         """The summary as text, a line each."""
@@ -107,6 +106,11 @@ class Summary:
         lines += [f"  failed      {line}" for line in self.failures[:20]]
         lines += [f"  not proven  {line}" for line in plan.not_proven]
         return lines
+
+
+def undo_command(plan: Plan, backfill_id: str) -> str:
+    """What a person runs to restore the range of this backfill."""
+    return f"""airflow dags trigger rollback__{plan.spec.name} --conf '{{"backfill_id": "{backfill_id}"}}'"""
 
 
 def summarise(ledger: Ledger, backfill_id: str) -> Summary:
