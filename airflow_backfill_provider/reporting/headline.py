@@ -46,8 +46,10 @@ def _extent(facts: Facts) -> str:
     old = sum(line.rows_old for line in facts.compared if line.compared and line.compared.differing is not None)
     if not changed and not added and not removed:
         return f"none of {counted(old, 'row')} differs from what was published, none is added or removed{where}"
+    if not old:
+        return f"{counted(added, 'row')} {'added' if facts.wrote else 'would be added'} where there were none{where}"
     verb = "changed" if facts.wrote else "would change"
-    return f"{changed:,} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
+    return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
 
 
 def _or_none(count: int) -> str:

@@ -11,11 +11,13 @@ from report_reading import Report
 from steps_world import DAYS, PER_DAY, World, make_spec
 
 from airflow_backfill_provider.errors import LedgerError, Stopped, ValidationFailed, WarehouseError
+from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.reporting import charts
 from airflow_backfill_provider.reporting.documents import documents
 from airflow_backfill_provider.reporting.facts import read
 from airflow_backfill_provider.reporting.page import page
 from airflow_backfill_provider.reporting.sections import SECTIONS
+from airflow_backfill_provider.steps.ending import accept
 from airflow_backfill_provider.steps.report import conclude
 
 FILES = ["old_vs_new.csv", "checks.csv", "reconciliation.csv", "audit.csv", "plan.json", "report.html"]
@@ -199,6 +201,28 @@ def test_a_range_published_in_part_is_called_a_mixture(world: World) -> None:
     report = Report(world)
     assert "Only 3 of 10 partitions are published: readers see a mixture of new and old rows." in report.text
     assert "airflow dags trigger rollback__orders" in report.text
+
+
+def test_a_range_that_is_not_what_was_staged_is_never_called_verified(world: World) -> None:
+    world.prepare()
+    world.publish()
+    world.ledger.move(world.id, BackfillState.PUBLISHED_UNVERIFIED, by="tester", reason="not as staged: 2024-03-04")
+    report = Report(world)
+    assert "Published, but the range was not shown to hold the rows that were checked" in report.text
+    assert "Published unverified because not as staged: 2024-03-04" in report.text
+    accept(world.work(), "looked at it")
+    report = Report(world)
+    assert "A person accepted the published range" in report.text
+    assert "Completed because looked at it" in report.text
+    assert "The published range was not shown to hold exactly the rows that were checked." in report.text
+    assert "read back" not in report.text
+
+
+def test_a_first_load_adds_rows_where_there_were_none(world: World) -> None:
+    world.engine.execute("DELETE FROM analytics.orders")
+    world.spec = make_spec(kind="first_load", compare=[])
+    world.run()
+    assert Report(world).sentence == "analytics.orders, 2024-03-01 to 2024-03-10: 60 rows added where there were none."
 
 
 def test_rows_that_cannot_be_matched_are_not_counted_as_unchanged(world: World) -> None:
