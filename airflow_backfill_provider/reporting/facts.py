@@ -18,11 +18,6 @@ from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDEN
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
 
-JUDGED = frozenset(
-    {PartitionState.VALIDATED, PartitionState.REJECTED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK}
-)
-"""The evidence of these is of the rows that are staged now; of any other it may be of an earlier attempt."""
-
 Entries = Sequence[Mapping[str, Any]]
 
 
@@ -178,10 +173,10 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
         lines=tuple(
             Line(
                 partition=partition,
-                record=(record := records[partition.key]),
+                record=records[partition.key],
                 baseline=plan.baseline[partition.key],
                 source_rows=plan.source_rows.get(partition.key) if plan.spec.source else None,
-                evidence=tuple(evidence.get(partition.key, ())) if record.state in JUDGED else (),
+                evidence=tuple(evidence.get(partition.key, ())),
             )
             for partition in plan.partitions
         ),

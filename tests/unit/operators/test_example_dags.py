@@ -82,6 +82,11 @@ def test_the_hand_wired_backfill_corrects_its_days_and_the_hand_wired_rollback_u
     assert set(run.run().values()) == {"success"}
     assert flights.rows(count) == [(475 + 393,)]
     found = backfill_id("example_backfill_by_hand", run.run_id)
+    ((flown,),) = flights.rows("SELECT count(*) FROM raw.flights WHERE flight_date IN ('2013-02-08', '2013-02-09')")
+    page = (flights.warehouse.parent / "reports" / found / "report.html").read_text(encoding="utf-8")
+    assert (
+        f"2013-02-08 to 2013-02-09: {475 + 393} of {flown:,} rows changed, none added, none removed; the sum of" in page
+    )
     HandRun(dags["example_rollback_by_hand"], params={"backfill_id": found, "force": False}).run()
     assert flights.rows(count) == [(0,)]
     with flights.ledger() as ledger:

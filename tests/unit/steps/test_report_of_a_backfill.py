@@ -132,6 +132,21 @@ def test_a_rejected_run_shows_its_failures_first_and_claims_nothing_of_what_was_
     assert {row["changed"] for row in report.rows("old_vs_new.csv")[4:]} == {""}, "unknown is not 0"
 
 
+def test_what_was_found_of_rows_that_are_staged_anew_is_not_reported(measured: World) -> None:
+    measured.prepare()
+    measured.ledger.start_staging(measured.id, [DAYS[0]], owner="an attempt that died")
+    report = Report(measured)
+    assert "9 of 54 rows would change, none added, none removed (known of 9 of 10 partitions)" in report.sentence
+    first = report.rows("old_vs_new.csv")[0]
+    assert (first["outcome"], first["rows_new"], first["changed"], first["sum of amount new"]) == (
+        "staging",
+        "",
+        "",
+        "",
+    )
+    assert "1 partition was never compared" in report.text
+
+
 def test_a_failed_run_has_a_report_of_what_there_is(world: World) -> None:
     world.spec = make_spec(
         transform={"sql": world.spec.transform.sql.replace("THEN NULL", "THEN amount // (amount - 210)")}
