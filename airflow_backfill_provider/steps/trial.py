@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_backfill_provider.errors import TransitionRefused, TrialFailed
+from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
@@ -86,10 +88,15 @@ def try_partition(work: Work) -> TrialResult:
 
 def trial_of(ledger: Ledger, plan: Plan) -> Trial | None:
     """The trial that passed under this very plan; None when none did."""
-    for event in reversed(ledger.events(plan.backfill_id, TRIAL_EVENT)):
-        if event.detail.get("plan_hash") == plan.plan_hash:
+    return passed_in(ledger.events(plan.backfill_id, TRIAL_EVENT), plan)
+
+
+def passed_in(events: Sequence[EventRecord], plan: Plan) -> Trial | None:
+    """The same from events that were read already, oldest first."""
+    for event in reversed(events):
+        if event.action == TRIAL_EVENT and event.detail.get("plan_hash") == plan.plan_hash:
             detail: dict[str, Any] = dict(event.detail)
-            rehearsal: dict[str, Any] = detail.pop("rehearsal")
+            rehearsal: dict[str, Any] = dict(detail.pop("rehearsal"))
             beside = tuple(rehearsal.pop("neighbours"))
             return Trial(**detail, rehearsal=Rehearsal(beside, **rehearsal))
     return None

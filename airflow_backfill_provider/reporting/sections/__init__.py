@@ -15,6 +15,7 @@ from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
 from airflow_backfill_provider.reporting.sections.outcomes import outcomes
 from airflow_backfill_provider.reporting.sections.reconciliation import reconciliation
+from airflow_backfill_provider.reporting.sections.rehearsed import rehearsed
 from airflow_backfill_provider.reporting.sections.request import request
 from airflow_backfill_provider.reporting.sections.trail import trail
 from airflow_backfill_provider.reporting.sections.way_back import way_back
@@ -24,6 +25,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     outcomes,
     checks,
     reconciliation,
+    rehearsed,
     not_proven,
     way_back,
     request,

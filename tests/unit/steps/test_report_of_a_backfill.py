@@ -333,3 +333,22 @@ def test_without_matplotlib_the_page_has_its_tables_and_says_what_is_missing(
 def test_an_unknown_backfill_has_no_report(world: World) -> None:
     with pytest.raises(LedgerError, match="0123456789ab"):
         documents(world.ledger, "0123456789ab")
+
+
+def test_the_page_says_what_the_trial_showed_or_that_none_passed(measured: World) -> None:
+    scoped = measured.scope()
+    measured.try_one()
+    measured.stage(scoped)
+    measured.validate(scoped)
+    measured.publish()
+    conclude(measured.work())
+    said = Report(measured).text
+    assert (
+        f"{scoped.plan.trial_partition.key} ({PER_DAY} rows) was computed twice, and both runs gave the same rows."
+        in said
+    )
+    assert f"Putting {PER_DAY} rows back took" in said
+
+    measured.run_id = "another"
+    measured.run()
+    assert "no trial passed under this plan" in Report(measured).text
