@@ -203,9 +203,9 @@ class InterruptedDelta(Delta):
         session: list[Any] = []
 
         def opening(pin: Any) -> Any:
-            def told(runner: Any, uri: str) -> Any:
+            def told(runner: Any, uri: str, version: int | None = None) -> Any:
                 session[:] = [runner]
-                return around(f"opening {uri}", runner, lambda: pin(runner, uri))
+                return around(f"opening {uri}", runner, lambda: pin(runner, uri, version))
 
             return told
 

@@ -188,10 +188,14 @@ def test_one_rejected_partition_stops_the_publish_and_mending_the_cause_and_clea
     assert conclude(world.work()).backfill.state is BackfillState.REJECTED
 
     world.engine.execute("UPDATE raw.orders SET note = 'mended' WHERE order_id = 402")
+    again = {"2024-03-05"}
+    if scoped.plan.source_versions:  # what was mended is younger than the version that the plan pins
+        scoped, again = world.scope(restage=True), set(DAYS)
+        world.stage(scoped)
     world.validate(scoped)
     assert world.publish().published
     attempts = {key: record.attempt for key, record in world.ledger.partitions(world.id).items()}
-    assert attempts == {key: 2 if key == "2024-03-05" else 1 for key in DAYS}
+    assert attempts == {key: 2 if key in again else 1 for key in DAYS}
 
 
 def test_clearing_reuses_everything_that_is_staged(world: World) -> None:
