@@ -312,7 +312,8 @@ class InterruptedPostgres(Postgres):
         rows = self.rows(
             f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'stored_tables'"
         )
-        return {name for (name,) in rows}
+        names = {name for (name,) in rows}
+        return names - {f"{name}_r" for name in names}  # the receipts of a shadow go with it
 
     def is_idle(self) -> bool:
         """Within a moment, in which the server notices that a process is gone."""
