@@ -112,6 +112,7 @@ _PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 sys.path[:0] = {paths!r}
+import duckdb
 from duckdb_shop import *
 folder = Path({folder!r})
 def die(*_):
