@@ -188,7 +188,7 @@ def test_a_cancel_ends_the_statement_behind_the_pooler() -> None:
             with shop.warehouse.open_stage(shop.target, "b1", "slow") as stage:
                 write_one(stage, RANGE[0], slow)
 
-        running = "SELECT 1 FROM pg_stat_activity WHERE query ~ '^INSERT.*pg_sleep' AND state = 'active'"
+        running = "SELECT 1 FROM pg_stat_activity WHERE query ~ '^WITH landed.*pg_sleep' AND state = 'active'"
         with beside(stage) as outcome:
             while not direct.rows(running):
                 time.sleep(0.02)
