@@ -51,7 +51,9 @@ def test_a_statement_that_runs_is_ended_on_the_server_too(end: str) -> None:
             write_one(stage, RANGE[0], slow)
 
     with beside(stage) as outcome:
-        while not (running := shop.database.rows("SELECT pid FROM pg_stat_activity WHERE query ~ '^WITH landed.*pg_sleep'")):
+        while not (
+            running := shop.database.rows("SELECT pid FROM pg_stat_activity WHERE query ~ '^WITH landed.*pg_sleep'")
+        ):
             time.sleep(0.02)
         if end == "cancel":
             shop.warehouse.cancel()

@@ -175,23 +175,30 @@ def test_two_attempts_of_one_backfill_at_once_fill_one_set_of_tables_and_publish
     assert held(shop, publication) == baseline
 
 
-KILLED = """
+_DYING = """
+import signal
+from airflow_backfill_provider.warehouses.postgres.session import Session
 from partitioned_shop import *
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+KILLED = f"""{_DYING}
+from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 from airflow_backfill_provider.warehouses.postgres import swap
 from airflow_backfill_provider.warehouses.postgres.spare import Spare
-OWNERS |= {{"lock_alone": swap, "fill_children": PostgresWarehouse, **dict.fromkeys(("_pour", "fill"), Spare)}}
-OWNERS |= dict.fromkeys(("take_spare", "pair", "lock_out"), swap.Exchange)
+OWNERS |= {{{{"lock_alone": swap, "fill_children": PostgresWarehouse, **dict.fromkeys(("_pour", "fill"), Spare)}}}}
+OWNERS |= {{{{**dict.fromkeys(("take_spare", "pair", "lock_out"), swap.Exchange), "refuse_moved": Replacement}}}}
 shop = Shop.open(database)
-kill_after({step!r})
+owner, step = OWNERS[{{step!r}}], getattr(OWNERS[{{step!r}}], {{step!r}})
+setattr(owner, {{step!r}}, lambda *given: (step(*given), die()))
 shop.warehouse.swap_children(shop.target, fill(shop))
 """
-LAST = """
-from partitioned_shop import *
+LAST = f"""{_DYING}
 shop = Shop.open(database)
 publication = fill(shop)
 original = Session.run
 def run(session, sql):
-    if sql == "COMMIT" and exchanged and {before}:
+    if sql == "COMMIT" and exchanged and {{before}}:
         die()
     exchanged.extend(["yes"] if "DETACH PARTITION" in sql else [])
     result = original(session, sql)
