@@ -32,6 +32,7 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 from airflow_backfill_provider.warehouses.postgres import adapter as postgres_adapter
 from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
+from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.windows import Grain, Partition, partition_at
 
@@ -206,6 +207,22 @@ def after(step: str, act: Callable[[], None], monkeypatch: Any) -> None:
         return result
 
     monkeypatch.setattr(OWNERS[step], step, then_act)
+
+
+def before_statement(number: int, act: Callable[[Session], None], monkeypatch: Any) -> list[str]:
+    """Let ``act`` happen just before the statement of that number, from 1; returns the statements, as they come."""
+    statements: list[str] = []
+    original = Session.run
+
+    def run(session: Session, sql: str) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            statements.append(sql)
+            if len(statements) == number:
+                act(session)
+        return original(session, sql)
+
+    monkeypatch.setattr(Session, "run", run)
+    return statements
 
 
 _PRELUDE = """
