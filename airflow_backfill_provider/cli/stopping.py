@@ -24,6 +24,8 @@ from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, st
 _RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.DEFERRED)
 _LOOK_EVERY_SECONDS = 1.0
 _MANY = 10_000
+_PREFIX = "backfill__"
+"""What the ids of the factory's DAGs begin with; a DAG by hand is known once it ran, by the ledger."""
 
 
 def stop(args: Namespace) -> None:
@@ -75,9 +77,8 @@ def _named(args: Namespace) -> str:
     if args.everything:
         return ALL
     with create_session() as session, open_ledger() as ledger:
-        known = {
-            dag_id.removeprefix("backfill__") for dag_id in session.scalars(select(DagModel.dag_id)) if _is_ours(dag_id)
-        }
+        dag_ids = session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.startswith(_PREFIX, autoescape=True)))
+        known = {dag_id.removeprefix(_PREFIX) for dag_id in dag_ids}
         known |= {backfill.name for backfill in ledger.backfills(limit=_MANY)}
     if args.name not in known:
         raise RequestError(
@@ -87,19 +88,21 @@ def _named(args: Namespace) -> str:
     return str(args.name)
 
 
-def _is_ours(dag_id: str) -> bool:
-    return dag_id.startswith("backfill__")
-
-
 def _turned(name: str, *, on: bool) -> str:
-    """Write the switch and read it back as tasks do; the line to print.
+    """Write the switch; the line to print.
 
-    :raises SwitchUnreadable: it cannot be read and would have to be, or another Variable of that name hides it.
+    :raises SwitchUnreadable: it cannot be read and would have to be, or tasks read another Variable of that name.
     """
     with create_session() as session:
         # Two commands at once would each keep only their own change.
         session.scalar(select(Variable).where(Variable.key == VARIABLE).with_for_update())
         held = _held(session)
+        in_force = Variable.get(VARIABLE, default_var=None)
+        if in_force != held:
+            raise SwitchUnreadable(
+                f"Nothing was changed: the kill switch is {held!r} in Airflow's database, but tasks read {in_force!r}. The environment "
+                f"variable AIRFLOW_VAR_{VARIABLE.upper()} or a secrets backend comes first. Set it there."
+            )
         try:
             written = stopping(held, name) if on else lifting(held, name)
         except SwitchUnreadable as error:
@@ -107,12 +110,6 @@ def _turned(name: str, *, on: bool) -> str:
                 raise
             return f"Everything is stopped already: {error}"
         Variable.set(VARIABLE, written, description="true stops: all, or a backfill by name", session=session)
-    in_force = Variable.get(VARIABLE, default_var=None)
-    if in_force != written:
-        raise SwitchUnreadable(
-            f"The kill switch is {written} in Airflow's database, but tasks read {in_force!r}: the environment variable "
-            f"AIRFLOW_VAR_{VARIABLE.upper()} or a secrets backend comes first. Set it there."
-        )
     return f"Kill switch {VARIABLE} is now {written}."
 
 

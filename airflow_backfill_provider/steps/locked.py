@@ -21,7 +21,7 @@ def record_lock(work: Work, receipt: Receipt) -> None:
 
 def locked_seconds(ledger: Ledger, backfill_id: str) -> float | None:
     """Of the last exchange; None when there was none, or its task died before it could say so."""
-    seconds = [event.detail["locked_seconds"] for event in ledger.events(backfill_id) if event.action == _EVENT]
+    seconds = [event.detail["locked_seconds"] for event in ledger.events(backfill_id, _EVENT)]
     return float(seconds[-1]) if seconds else None
 
 

@@ -138,11 +138,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
         ),
         trial=trial_of(ledger, plan),
         write_block=max(
-            (
-                timedelta(seconds=event.detail["seconds"])
-                for event in ledger.events(backfill_id)
-                if event.action == WRITE_BLOCK_EVENT
-            ),
+            (timedelta(seconds=event.detail["seconds"]) for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)),
             default=None,
         ),
         locked_seconds=locked_seconds(ledger, backfill_id),

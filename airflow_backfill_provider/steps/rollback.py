@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,7 +23,6 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Staged,
-    Target,
 )
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -112,14 +111,6 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
         write_block_seconds=longest_write_block(receipts),
     )
-
-
-def _undo(work: Work, plan: Plan) -> Callable[[Target, Publication], Receipt]:
-    publish = plan.spec.publish
-    if publish.mechanism == "view_swap":
-        return work.warehouse.swap_view
-    # A merge is undone by the backup's rows as a replacement is.
-    return work.warehouse.swap_children if publish.swap else work.warehouse.replace_partitions
 
 
 def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -250,6 +252,13 @@ def test_the_switch_stops_a_running_backfill_and_one_that_is_missing_stops_every
     with pytest.raises(AirflowDied, match="missing or cannot be read"):
         command("safe-backfill", "resume", "slow_orders")
     assert "Everything is stopped already" in command("safe-backfill", "stop", "--all")
+    hidden = shop.airflow.env | {f"AIRFLOW_VAR_{SWITCH.upper()}": "run"}
+    refused = subprocess.run(
+        [sys.executable, "-m", "airflow", "safe-backfill", "stop", "--all"], env=hidden, capture_output=True, text=True
+    )
+    assert refused.returncode != 0, "tasks go on, whatever is written to the database"
+    assert "Nothing was changed" in refused.stderr
+    assert f"AIRFLOW_VAR_{SWITCH.upper()}" in refused.stderr
 
     shop.api.set_variable(SWITCH, '{"all": true, "slow_orders": true}')
     printed = command("safe-backfill", "resume", "slow_orders")
