@@ -10,6 +10,7 @@
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
+    ├── NotApproved                a person has to say yes first, and nobody did; nothing was computed or written
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
     │   ├── TargetMoved            the range is not what it was when the plan was made; ``.moved``
@@ -67,6 +68,10 @@ class ValidationFailed(BackfillError):
     def __init__(self, message: str, outcomes: Sequence[Any]) -> None:
         super().__init__(message)
         self.outcomes = tuple(outcomes)
+
+
+class NotApproved(BackfillError):
+    """A person has to say yes to exactly this first, and nobody did; nothing was computed or written."""
 
 
 class PublishRefused(BackfillError):

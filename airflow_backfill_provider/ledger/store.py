@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection
 
 from airflow_backfill_provider.errors import LedgerError, TransitionRefused
 from airflow_backfill_provider.ledger import (
+    approvals,
     backfill_rows,
     live_claims,
     partition_rows,
@@ -24,13 +25,16 @@ from airflow_backfill_provider.ledger import (
 )
 from airflow_backfill_provider.ledger.engine import LedgerEngine
 from airflow_backfill_provider.ledger.records import (
+    Approval,
     BackfillRecord,
+    Decision,
     EventRecord,
     FinishedStage,
     LiveClaim,
     LiveRun,
     NewBackfill,
     PartitionRecord,
+    Question,
     StoredPlan,
 )
 from airflow_backfill_provider.ledger.states import (
@@ -263,6 +267,45 @@ class Ledger:
                 detail = {"to": to.value, "keys": keys, "revision": revision}
                 trail.add_event(connection, backfill_id, "partitions.judged", at=at, by=by, detail=detail)
             trail.add_evidence(connection, backfill_id, evidence, revision=revision, at=at, by=by)
+
+    def ask_approval(self, backfill_id: str, question: Question, *, by: str) -> None:
+        """Record what a person is asked, and let the backfill wait for the answer. Asking the same again changes nothing.
+
+        :raises LedgerError: the plan was revised since.
+        :raises TransitionRefused: the backfill is where nobody is asked any more.
+        """
+        with self._write() as connection:
+            approvals.ask(connection, backfill_id, question, at=self._now(), by=by)
+
+    def decide_approval(
+        self, backfill_id: str, question: Question, decision: Decision, *, decided_by: str, by: str, reason: str = ""
+    ) -> None:
+        """Record what became of a question. A yes lets the backfill go on, everything else rejects it.
+
+        :raises LedgerError: the plan was revised since, or the backfill is over; nothing is recorded.
+        """
+        with self._write() as connection:
+            approvals.decide(
+                connection,
+                backfill_id,
+                question,
+                decision,
+                decided_by=decided_by,
+                reason=reason,
+                at=self._now(),
+                by=by,
+            )
+
+    def approvals(self, backfill_id: str) -> list[Approval]:
+        """Every question about the backfill with what became of it; the last decision is the last one."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return approvals.read(connection, backfill_id)
+
+    def requesters(self, backfill_id: str) -> frozenset[str]:
+        """Whoever asked for the backfill, or for a revision of its plan."""
+        with self._read() as connection:
+            return backfill_rows.read_requesters(connection, backfill_rows.read(connection, backfill_id))
 
     def record_evidence(
         self, backfill_id: str, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], *, by: str

@@ -18,7 +18,7 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
-from airflow_backfill_provider.identity import backfill_id, require_id
+from airflow_backfill_provider.identity import UNKNOWN_USER, backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -140,7 +140,7 @@ def read_spec(written: AnySpec) -> BackfillSpec:
 
 def actor(context: Context) -> str:
     """Who triggered the run."""
-    return getattr(context["dag_run"], "triggering_user_name", None) or "unknown user"
+    return getattr(context["dag_run"], "triggering_user_name", None) or UNKNOWN_USER
 
 
 @contextmanager

@@ -13,63 +13,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     Field,
     JsonValue,
-    PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from airflow_backfill_provider.errors import RequestError
+from airflow_backfill_provider.spec.approval import ApprovalSpec
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.duration import Duration
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
-_DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _duration(value: Any) -> Any:
-    if isinstance(value, str) and (match := _DURATION.match(value.strip())):
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    if isinstance(value, int | float):
-        raise ValueError(f"a duration needs a unit: write {value}s or {value}m")
-    return value
-
-
-def _write_duration(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _positive(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        raise ValueError("a duration is longer than nothing")
-    return value
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_duration),
-    AfterValidator(_positive),
-    PlainSerializer(_write_duration, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^\s*([0-9]+\s*[smhd]|P\S+)\s*$", "examples": ["30m", "45d", "PT30M"]}
-    ),
-]
-"""``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
-
 
 Zone = Annotated[str, AfterValidator(require_zone)]
 """A name of the IANA time zone database."""
@@ -291,6 +253,15 @@ class TrialSpec(Frozen):
     partition: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """The key of the partition that is tried; by default, and where the range does not hold it, the one with the most
     published rows."""
+    review: bool | None = None
+    """Whether a person looks at what the trial found before the other partitions are computed. Left out, it is asked for
+    where the plan itself needed an approval and has more than 31 partitions."""
+
+    @model_validator(mode="after")
+    def _a_review_is_of_a_trial(self) -> TrialSpec:
+        if self.review and not self.enabled:
+            raise ValueError("review: true needs a trial to look at; leave enabled: false out, or review")
+        return self
 
 
 class RollbackSpec(Frozen):
@@ -322,6 +293,7 @@ class BackfillSpec(Frozen):
     compare: tuple[Comparison, ...] = ()
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
+    approval: ApprovalSpec = ApprovalSpec()
     trial: TrialSpec = TrialSpec()
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()

@@ -14,10 +14,11 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
-from airflow_backfill_provider.steps.trial import Trial, trial_of
+from airflow_backfill_provider.steps.tried import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -57,6 +58,12 @@ class Summary:
     """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
+    inspections: tuple[Inspection, ...] = ()
+    """Each gate, and who looked."""
+
+    def differing(self, what: str) -> int:
+        """Rows ``changed``, ``added`` or ``removed``, in all partitions of which that is known."""
+        return sum(getattr(move, what) for move in self.moved)
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -79,9 +86,7 @@ class Summary:
     def lines(self) -> list[str]:
         """The summary as text, a line each."""
         plan, backfill = self.plan, self.backfill
-        changed, added, removed = (
-            sum(getattr(move, what) for move in self.moved) for what in ("changed", "added", "removed")
-        )
+        changed, added, removed = (self.differing(what) for what in ("changed", "added", "removed"))
         most = ", ".join(f"{move.key} ({move.rows})" for move in self.moved[:5])
         unmatched = f"; rows of {self.unmatched} partitions could not be matched" if self.unmatched else ""
         lines = [
@@ -94,6 +99,8 @@ class Summary:
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  trial       {self.trial or 'none passed'}",
+            f"  asked for   by {backfill.requested_by}: {backfill.reason or 'no reason was given'}",
+            *(f"  inspected   {one}" for one in self.inspections),
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
         if self.write_block is not None:
@@ -119,12 +126,13 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
     :raises LedgerError: there is no such backfill.
     """
     plan = Plan.from_document(ledger.plan(backfill_id).document)
+    backfill = ledger.backfill(backfill_id)
     records = ledger.partitions(backfill_id)
     evidence = ledger.evidence(backfill_id)
     moved = [move for key in plan.keys if (move := _moved(key, evidence.get(key, ()))).rows]
     failed = (PartitionState.REJECTED, PartitionState.PENDING, PartitionState.STAGING)
     return Summary(
-        backfill=ledger.backfill(backfill_id),
+        backfill=backfill,
         plan=plan,
         counts=ledger.counts(backfill_id),
         rows_old=plan.baseline_rows,
@@ -142,6 +150,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             default=None,
         ),
         locked_seconds=locked_seconds(ledger, backfill_id),
+        inspections=inspections(ledger.approvals(backfill_id), plan, backfill.revision),
     )
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Stopped, WarehouseError
-from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
+from airflow_backfill_provider.ledger.records import FinishedStage, Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -34,6 +35,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
 
     The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
+    :raises NotApproved: the plan, or its trial, waits for a person.
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises Stopped: a stop signal is set; what was staged stays.
     """
@@ -45,6 +47,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     pending = [partition for partition in partitions if partition.key not in kept]
     rows = sum(records[key].rows or 0 for key in kept)
     if pending:
+        require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         work.run()
         rows += stage_partitions(work, plan, pending)
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)

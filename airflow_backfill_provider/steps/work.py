@@ -91,7 +91,9 @@ class Work:
         self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
 
 
-HALTABLE = frozenset({BackfillState.PLANNED, BackfillState.RUNNING, BackfillState.VALIDATED})
+HALTABLE = frozenset(
+    {BackfillState.PLANNED, BackfillState.AWAITING_APPROVAL, BackfillState.RUNNING, BackfillState.VALIDATED}
+)
 
 
 def staged_partition(partition: Partition, record: PartitionRecord) -> StagedPartition:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
+from airflow_backfill_provider.reporting.sections.inspected import inspected
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
 from airflow_backfill_provider.reporting.sections.outcomes import outcomes
@@ -26,6 +27,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     checks,
     reconciliation,
     rehearsed,
+    inspected,
     not_proven,
     way_back,
     request,

@@ -11,10 +11,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_processes import run_together
-from ledger_world import TARGET, B, P, live_run, new_backfill, open_backfill, stored_plan, window
+from ledger_world import TARGET, B, P, live_run, new_backfill, open_backfill, question, stored_plan, window
 from sqlalchemy import inspect, text
 
 from airflow_backfill_provider.errors import LedgerError
+from airflow_backfill_provider.ledger.records import Decision
 from airflow_backfill_provider.ledger.schema import HEAD, MIGRATIONS
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.tables import PREFIX, VERSION_TABLE, Base
@@ -46,6 +47,12 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "claim_live": lambda ledger: ledger.claim_live(live_run(), TARGET, [window(1, 2)]),
     "release_live": lambda ledger: ledger.release_live("c"),
     "live_claims": lambda ledger: ledger.live_claims(),
+    "ask_approval": lambda ledger: ledger.ask_approval("b", question(), by="x"),
+    "decide_approval": lambda ledger: ledger.decide_approval(
+        "b", question(), Decision.APPROVED, decided_by="y", by="x"
+    ),
+    "approvals": lambda ledger: ledger.approvals("b"),
+    "requesters": lambda ledger: ledger.requesters("b"),
 }
 
 

@@ -95,6 +95,7 @@ class World:
     run_id: str = "run 1"
     check_stop: Callable[[], None] = go_on
     now: datetime = NOW
+    requester: str = "ann"
 
     def work(self, backfill: str | None = None) -> Work:
         """The work of this run, or of another backfill by id."""
@@ -118,7 +119,7 @@ class World:
         if not {"start_date", "partitions", "backfill_id"} & set(conf):
             conf = {"start_date": DAYS[0], "end_date": DAYS[-1]} | conf
         request = Request.from_conf(conf)
-        return scope(self.work(request.backfill_id), request, Run("backfill__orders", self.run_id, "ann"))
+        return scope(self.work(request.backfill_id), request, Run("backfill__orders", self.run_id, self.requester))
 
     def try_one(self, backfill: str | None = None) -> TrialResult:
         return try_partition(self.work(backfill))
