@@ -68,9 +68,12 @@ def read(connection: Connection, backfill_id: str) -> list[Approval]:
     row = ApprovalRow
     query = select(
         row.gate, row.content, row.revision, row.shown, row.asked_for, row.run_id,
-        row.asked_at, row.decision, row.decided_at, row.decided_by, row.reason,
+        row.clear_number, row.asked_at, row.decision, row.decided_at, row.decided_by, row.reason,
     ).where(row.backfill_id == backfill_id)  # fmt: skip
-    found = [Approval(Question(*asked[:6]), *asked[6:]) for asked in connection.execute(query.order_by(row.id))]
+    found = [
+        Approval(Question(*asked), asked_at, decision, decided_at, by, reason)
+        for *asked, asked_at, decision, decided_at, by, reason in connection.execute(query.order_by(row.id))
+    ]
     return sorted(found, key=lambda approval: approval.decided_at or approval.asked_at)
 
 
@@ -90,6 +93,7 @@ def _open(connection: Connection, backfill_id: str, question: Question) -> int |
             row.content == question.content,
             row.revision == question.revision,
             row.run_id == question.run_id,
+            row.clear_number == question.clear_number,
             row.decision.is_(None),
         )
         .order_by(row.id.desc())
@@ -106,6 +110,7 @@ def _insert(connection: Connection, backfill_id: str, question: Question, *, at:
         "shown": question.shown,
         "asked_for": question.asked_for,
         "run_id": question.run_id,
+        "clear_number": question.clear_number,
         "asked_at": at,
         "decided_by": "",
         "reason": "",

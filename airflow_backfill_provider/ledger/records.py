@@ -153,6 +153,8 @@ class Question:
     asked_for: str
     """Who triggered the run that asks."""
     run_id: str
+    clear_number: int = 0
+    """How often that run was cleared before it asked."""
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,7 @@ class ApprovalRow(Base):
     shown: Mapped[str]
     asked_for: Mapped[str]
     run_id: Mapped[str]
+    clear_number: Mapped[int]
     asked_at: Mapped[datetime]
     decision: Mapped[Decision | None]
     decided_at: Mapped[datetime | None]

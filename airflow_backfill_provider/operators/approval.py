@@ -48,13 +48,8 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
         with self.work(context) as work:
             if self.mode(context) is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
                 raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
-            question = ask(
-                work,
-                Gate(self.gate),
-                context["dag_run"].run_id,
-                actor(context),
-                waive=str(said.get("waive_approval") or ""),
-            )
+            waive = str(said.get("waive_approval") or "")
+            question = ask(work, Gate(self.gate), actor(context), waive=waive)
             if question is None:
                 return None
             self._show(context, work, question)
@@ -76,7 +71,7 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
         )
 
         with self.work(context) as work:
-            question = reopened(work, self.gate, content, revision, context["dag_run"].run_id)
+            question = reopened(work, self.gate, content, revision)
             user = event.get("responded_by_user")
             if "error" in event or user is None:
                 give_up_waiting(work, question, duration(self.spec.approval.timeout))

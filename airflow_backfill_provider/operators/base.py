@@ -118,6 +118,8 @@ class BackfillOperator(BaseOperator):
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
+                    run_id=run.run_id,
+                    clear_number=getattr(run, "clear_number", None) or 0,
                     log=logging.getLogger(type(self).__module__),
                 )
             finally:

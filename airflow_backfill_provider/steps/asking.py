@@ -36,13 +36,14 @@ class Person:
         return self.name or self.user_id
 
 
-def ask(work: Work, gate: Gate, run_id: str, asked_for: str, *, waive: str = "") -> Question | None:
+def ask(work: Work, gate: Gate, asked_for: str, *, waive: str = "") -> Question | None:
     """Record what a person is to be asked, and return it; None when nobody has to be, which is recorded as well.
 
     :param asked_for: who triggered the run.
     :param waive: why nobody needs to look; from the request.
     :raises RequestError: who asks to waive the approval may not.
-    :raises NotApproved: nobody could approve it, or there is nothing to approve yet.
+    :raises NotApproved: nobody could approve it, there is nothing to approve yet, or the answer was no and the run was not
+        cleared since.
     """
     work.stop_or_go()
     plan, rules, revision = work.plan(), work.spec.approval, work.revision
@@ -60,7 +61,10 @@ def ask(work: Work, gate: Gate, run_id: str, asked_for: str, *, waive: str = "")
         work.log.info("The %s was %s by %s.", gate, last.decision, last.decided_by)
         return None
     requesters = work.ledger.requesters(work.backfill_id) | {asked_for}
-    question = Question(gate, content, revision, _body(work, plan, gate, asked_for, requesters), asked_for, run_id)
+    body = _body(work, plan, gate, asked_for, requesters)
+    question = Question(gate, content, revision, body, asked_for, work.run_id, work.clear_number)
+    if last is not None and _is_of_the_same_try(last.question, question):
+        raise NotApproved(f"The {gate} was {_said(last)}. Clear this task to ask again.")
     if waive and not any(one.decision is Decision.WAIVED and _of_another_plan(one, question) for one in approvals):
         _require_waiver(rules.waivers, asked_for)
         work.ledger.decide_approval(
@@ -124,14 +128,14 @@ def is_approved(work: Work, question: Question) -> bool:
     return last is not None and last.is_yes
 
 
-def reopened(work: Work, gate: str, content: str, revision: int, run_id: str) -> Question:
+def reopened(work: Work, gate: str, content: str, revision: int) -> Question:
     """The question that a run asked before it began to wait.
 
     :raises NotApproved: the ledger knows of none.
     """
     for approval in reversed(work.ledger.approvals(work.backfill_id)):
         asked = approval.question
-        if (asked.gate, asked.content, asked.revision, asked.run_id) == (gate, content, revision, run_id):
+        if (asked.gate, asked.content, asked.revision, asked.run_id) == (gate, content, revision, work.run_id):
             return asked
     raise NotApproved(
         f"The ledger knows of no question about the {gate} of backfill {work.backfill_id}. Clear this task."
@@ -167,6 +171,16 @@ def _objection(work: Work, question: Question, person: Person) -> str:
     if rules.four_eyes and person.is_one_of(requesters):
         return f"{person} asked for it, and the spec wants another pair of eyes"
     return ""
+
+
+def _is_of_the_same_try(earlier: Question, now: Question) -> bool:
+    """Whether both are of one run that nobody cleared in between: a task that died is run again by itself."""
+    return (earlier.run_id, earlier.clear_number) == (now.run_id, now.clear_number)
+
+
+def _said(approval: Approval) -> str:
+    why = f": {approval.reason}" if approval.reason else ""
+    return f"{str(approval.decision).replace('_', ' ')} by {approval.decided_by}{why}"
 
 
 def _require_waiver(waivers: Sequence[str], user: str) -> None:

@@ -40,6 +40,10 @@ class Work:
     """Who acts, for the audit trail: a user, or a task with its attempt."""
     check_stop: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Stopped` when the work must not go on."""
+    run_id: str = ""
+    """The DAG run that works."""
+    clear_number: int = 0
+    """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     now: Callable[[], datetime] = utc_now
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))
 

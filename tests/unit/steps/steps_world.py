@@ -96,6 +96,7 @@ class World:
     check_stop: Callable[[], None] = go_on
     now: datetime = NOW
     requester: str = "ann"
+    clears: int = 0
 
     def work(self, backfill: str | None = None) -> Work:
         """The work of this run, or of another backfill by id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,10 @@ def spec(approval: dict[str, Any] | None = None, **changes: Any) -> Any:
 
 
 def gate(world: World, at: Gate = Gate.PLAN, *, asked_for: str = "ann", run_id: str = "run 1", waive: str = "") -> Any:
-    return ask(world.work(world.id), at, run_id, asked_for, waive=waive)
+    """What a cleared task asks."""
+    world.clears += 1
+    work = replace(world.work(world.id), run_id=run_id, clear_number=world.clears)
+    return ask(work, at, asked_for, waive=waive)
 
 
 def approve(world: World, question: Question, person: Person = BEN) -> str:
@@ -75,6 +79,17 @@ def test_a_no_rejects_and_the_cleared_gate_asks_again(asked: World) -> None:
     assert asked.ledger.backfill(asked.id).state is BackfillState.AWAITING_APPROVAL
     assert approve(asked, again) == ""
     assert gate(asked) is None, "what was approved is not asked again"
+
+
+def test_a_task_that_died_after_a_no_does_not_ask_again_when_airflow_runs_it_again_by_itself(asked: World) -> None:
+    work = replace(asked.work(), run_id="run 1", clear_number=3)
+    question = ask(work, Gate.PLAN, "ann")
+    assert question is not None
+    answer(work, question, BEN, yes=False, note="wrong month")
+    with pytest.raises(NotApproved, match="rejected by ben: wrong month"):
+        ask(work, Gate.PLAN, "ann")
+    assert asked.ledger.backfill(asked.id).state is BackfillState.REJECTED
+    assert ask(replace(work, clear_number=4), Gate.PLAN, "ann") is not None
 
 
 def test_an_approval_by_who_asked_does_not_count_under_four_eyes(asked: World) -> None:
@@ -158,7 +173,7 @@ def test_whatever_changes_the_plan_voids_its_approval_and_the_next_question_says
 
     with pytest.raises(NotApproved, match="another content, or another revision"):
         go_on()
-    question = ask(asked.work(found), Gate.PLAN, "run 2", "ann")
+    question = ask(asked.work(found), Gate.PLAN, "ann")
     assert question is not None
     assert shown_as in question.shown.replace("\\", "")
     assert "approved by ben" in question.shown

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("shown", sa.Text(), nullable=False),
         sa.Column("asked_for", sa.Text(), nullable=False),
         sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("clear_number", sa.Integer(), nullable=False),
         sa.Column("asked_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("decision", sa.String(32)),
         sa.Column("decided_at", sa.DateTime(timezone=True)),
