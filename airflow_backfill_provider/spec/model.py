@@ -293,10 +293,18 @@ class TrialSpec(Frozen):
     published rows."""
 
 
+class StagingSpec(Frozen):
+    """What becomes of the staged rows."""
+
+    keep_for: Duration = timedelta(days=7)
+    """How long they are kept once the backfill is over."""
+
+
 class RollbackSpec(Frozen):
     """How long the way back stays open."""
 
     keep_for: Duration = timedelta(days=45)
+    """How long the backup is kept after the publish."""
 
 
 class BackfillSpec(Frozen):
@@ -323,6 +331,7 @@ class BackfillSpec(Frozen):
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
+    staging: StagingSpec = StagingSpec()
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 
