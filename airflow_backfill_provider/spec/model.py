@@ -199,6 +199,8 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    keep_stages_for: Duration = timedelta(days=7)
+    """How long staged rows are kept once the backfill is over."""
 
 
 class PublishSpec(Frozen):
@@ -293,13 +295,6 @@ class TrialSpec(Frozen):
     published rows."""
 
 
-class StagingSpec(Frozen):
-    """What becomes of the staged rows."""
-
-    keep_for: Duration = timedelta(days=7)
-    """How long they are kept once the backfill is over."""
-
-
 class RollbackSpec(Frozen):
     """How long the way back stays open."""
 
@@ -331,7 +326,6 @@ class BackfillSpec(Frozen):
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
-    staging: StagingSpec = StagingSpec()
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 

@@ -45,7 +45,7 @@ class Retention:
             rolled_back = self.backfill.state is BackfillState.ROLLED_BACK
             due = (self.ended_at if rolled_back else self.published_at) + self.spec.rollback.keep_for
         else:
-            due = self.ended_at + self.spec.staging.keep_for
+            due = self.ended_at + self.spec.compute.keep_stages_for
         return max(due, self.kept_until or due)
 
     @property

@@ -100,7 +100,7 @@ def test_a_rollback_works_up_to_the_last_minute(world: World) -> None:
 
 @on_memory
 def test_the_dates_are_the_specs(world: World) -> None:
-    world.spec = make_spec(rollback={"keep_for": "2d"}, staging={"keep_for": "3d"})
+    world.spec = make_spec(rollback={"keep_for": "2d"}, compute={"conn_id": "warehouse", "keep_stages_for": "3d"})
     run(world)
     clean(world, timedelta(days=2) + A_MINUTE)
     assert kinds(world) == ["stage"]
