@@ -15,12 +15,14 @@ def way_back(facts: Facts) -> Section:
     keep_for = facts.plan.spec.rollback.keep_for
     ended = facts.moved_to(BackfillState.EXPIRED)
     stands = facts.wrote and undone is None and ended is None
+    until = way_back_ends(published.at, keep_for, facts.events) if stands and published else None
     content = {
         "command": undo_command(facts.plan, facts.backfill.backfill_id) if stands else None,
         "location": facts.backfill.backup_location,
         "partitions": len(facts.backfill.backup_fingerprints),
         "days": keep_for.days,
-        "until": way_back_ends(published.at, keep_for, facts.events) if stands and published else None,
+        "until": until,
+        "longer": until is not None and published is not None and until > published.at + keep_for,
         "undone": undone,
         "ended": ended if facts.wrote else None,
         "way": facts.plan.spec.publish.way_back,

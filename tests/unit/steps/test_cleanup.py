@@ -173,6 +173,7 @@ def test_an_extension_is_recorded_and_kept_to_and_never_shortens(world: World) -
     keep(world.ledger, world.id, now + timedelta(days=90), now=now, by="ann", reason="an audit")
 
     assert clean(world, timedelta(days=89)).dropped == ()
+    assert "somebody asked for more than the 45 days" in documents(world.ledger, world.id)["report.html"].decode()
     assert world.rollback().restored
     (event,) = world.ledger.events(world.id, "storage.kept")
     assert (event.by, event.detail["reason"]) == ("ann", "an audit")
