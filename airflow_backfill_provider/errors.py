@@ -10,6 +10,7 @@
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
+    ├── HeldBack                   another partition failed, and ``compute.fail_fast`` lets no more begin
     ├── NotApproved                a person has to say yes first, and nobody did; nothing was computed or written
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -68,6 +69,10 @@ class ValidationFailed(BackfillError):
     def __init__(self, message: str, outcomes: Sequence[Any]) -> None:
         super().__init__(message)
         self.outcomes = tuple(outcomes)
+
+
+class HeldBack(BackfillError):
+    """Another partition failed, and ``compute.fail_fast`` lets no more begin; what is staged stays."""
 
 
 class NotApproved(BackfillError):

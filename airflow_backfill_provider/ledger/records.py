@@ -60,8 +60,10 @@ class BackfillRecord:
     tenant: str
     dag_id: str
     run_id: str
+    """The run that works on it now, or did last."""
     conn_id: str
     mode: str
+    """How far that run goes."""
     state: BackfillState
     reason: str
     requested_by: str

@@ -45,6 +45,9 @@ from airflow_backfill_provider.ledger.states import (
 )
 from airflow_backfill_provider.windows import Span
 
+TAKEN_OVER = "run.took_over"
+"""The line of the audit trail which says that another run works on the backfill."""
+
 
 def utc_now() -> datetime:
     """The present instant, aware."""
@@ -336,6 +339,24 @@ class Ledger:
         with self._read() as connection:
             backfill_rows.read(connection, backfill_id)
             return trail.read_evidence(connection, backfill_id)
+
+    def take_over(self, backfill_id: str, *, dag_id: str, run_id: str, mode: str, by: str) -> None:
+        """Record that another run works on the backfill now, or how far it goes; nothing happens when that is known."""
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            now = {"dag_id": dag_id, "run_id": run_id, "mode": mode}
+            before = {name: getattr(backfill, name) for name in now}
+            if now != before:
+                backfill_rows.change(connection, backfill_id, at=at, **now)
+                trail.add_event(connection, backfill_id, TAKEN_OVER, at=at, by=by, detail={"from": before, "to": now})
+
+    def runs(self, backfill_id: str) -> frozenset[tuple[str, str]]:
+        """Every run that works or worked on the backfill, as DAG id and run id."""
+        with self._read() as connection:
+            backfill = backfill_rows.read(connection, backfill_id)
+            earlier = [event.detail["from"] for event in trail.read_events(connection, backfill_id, TAKEN_OVER)]
+        return frozenset({(backfill.dag_id, backfill.run_id), *((run["dag_id"], run["run_id"]) for run in earlier)})
 
     def set_backup(
         self, backfill_id: str, location: str, fingerprints: Mapping[str, Mapping[str, Any]], *, by: str

@@ -161,6 +161,9 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    fail_fast: bool = True
+    """Whether no partition is begun any more once one has failed or was rejected; otherwise the others are finished, and
+    nothing is published all the same."""
     keep_stages_for: Duration = timedelta(days=7)
     """How long staged rows are kept once the backfill is over."""
 

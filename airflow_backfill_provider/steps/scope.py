@@ -105,6 +105,9 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     plan = work.stored_plan()
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
+    work.ledger.take_over(
+        existing.backfill_id, dag_id=run.dag_id, run_id=run.run_id, mode=str(request.mode), by=work.by
+    )
     written = settle(work, plan)
     state = work.ledger.backfill(existing.backfill_id).state
     if state in WRITTEN:

@@ -11,6 +11,7 @@ from airflow_backfill_provider.ledger.records import FinishedStage, Gate, Partit
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
+from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -31,11 +32,12 @@ class StageResult:
 
 
 def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
-    """Stage every partition of a batch that is not staged yet; a failing one does not lose its mates' work.
+    """Stage every partition of a batch that is not staged yet; a failing one does not lose what its mates have staged.
 
     The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
     :raises NotApproved: the plan, or its trial, waits for a person.
+    :raises HeldBack: a partition failed, here or in another task, and no other may begin.
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises Stopped: a stop signal is set; what was staged stays.
     """
@@ -48,6 +50,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     rows = sum(records[key].rows or 0 for key in kept)
     if pending:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
+        require_no_failure(work, plan)
         work.run()
         rows += stage_partitions(work, plan, pending)
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
@@ -67,8 +70,11 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
         for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)
     if batch.failures:
+        others = f"{batch.staged} others are" + (
+            f", {left} were not begun (fail_fast)" if (left := batch.left_out) else ""
+        )
         raise WarehouseError(
-            f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; the others are. "
+            f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; {others}. "
             + " ".join(f"{key}: {error}" for key, error in batch.failures.items())
             + " Mend the cause and clear this task; finished partitions are reused."
         ) from next(iter(batch.failures.values()))
@@ -90,11 +96,17 @@ class _Batch:
         self._recomputes = recomputes
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
+        self.staged = 0
+        self.left_out = 0
 
     def stage(self, group: Sequence[Partition]) -> None:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
         work = self._work
         work.stop_or_go()
+        if self.failures and self._plan.spec.compute.fail_fast:
+            self.left_out += len(group)
+            return
+        require_no_failure(work, self._plan)
         started = time.monotonic()
         try:
             staged = self._writer.write(*self._recomputes(self._plan, group))
@@ -108,12 +120,14 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
+            record_failure(work, [group[0].key], str(error))
             return
         seconds = round((time.monotonic() - started) / len(group), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
         self.rows += sum(partition.fingerprint.rows for partition in staged)
+        self.staged += len(staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
     def _finished(self, staged: StagedPartition, seconds: float) -> FinishedStage:

@@ -11,6 +11,7 @@ from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import READY, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
+from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import judge_partitions, judge_range
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work
@@ -78,6 +79,7 @@ def validate_batch(
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
+        record_failure(work, sorted(bad), report.summary())
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
             + "\n".join(report.lines())

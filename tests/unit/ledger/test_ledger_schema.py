@@ -55,6 +55,8 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
         "b", question(), Decision.APPROVED, decided_by="y", by="x"
     ),
     "approvals": lambda ledger: ledger.approvals("b"),
+    "take_over": lambda ledger: ledger.take_over("b", dag_id="d", run_id="r", mode="publish", by="x"),
+    "runs": lambda ledger: ledger.runs("b"),
     "requesters": lambda ledger: ledger.requesters("b"),
 }
 

@@ -99,7 +99,8 @@ class World:
     clears: int = 0
 
     def work(self, backfill: str | None = None) -> Work:
-        """The work of this run, or of another backfill by id."""
+        """The work of this run, or of another backfill by id; each is of a task that was cleared, so no failure holds it back."""
+        self.clears += 1
         return Work(
             spec=self.spec,
             backfill_id=backfill or self.id,
@@ -108,6 +109,8 @@ class World:
             by="tester",
             check_stop=lambda: self.check_stop(),
             now=lambda: self.now,
+            run_id=self.run_id,
+            clear_number=self.clears,
         )
 
     @property

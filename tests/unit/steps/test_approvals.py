@@ -28,9 +28,7 @@ def spec(approval: dict[str, Any] | None = None, **changes: Any) -> Any:
 
 def gate(world: World, at: Gate = Gate.PLAN, *, asked_for: str = "ann", run_id: str = "run 1", waive: str = "") -> Any:
     """What a cleared task asks."""
-    world.clears += 1
-    work = replace(world.work(world.id), run_id=run_id, clear_number=world.clears)
-    return ask(work, at, asked_for, waive=waive)
+    return ask(replace(world.work(world.id), run_id=run_id), at, asked_for, waive=waive)
 
 
 def approve(world: World, question: Question, person: Person = BEN) -> str:
