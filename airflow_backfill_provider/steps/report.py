@@ -14,6 +14,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
@@ -57,6 +58,8 @@ class Summary:
     """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
+    control: tuple[Control, ...] = ()
+    """How the control partitions came out under this very plan, those that were computed."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -94,6 +97,7 @@ class Summary:
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  trial       {self.trial or 'none passed'}",
+            *([f"  control     {_held(self.control, len(plan.control))}"] if plan.control else []),
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
         if self.write_block is not None:
@@ -137,6 +141,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             if record.state in failed
         ),
         trial=trial_of(ledger, plan),
+        control=tuple(compared_in(ledger.events(backfill_id, CONTROL_EVENT), plan).values()),
         write_block=max(
             (timedelta(seconds=event.detail["seconds"]) for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)),
             default=None,
@@ -158,6 +163,14 @@ def conclude(work: Work) -> Summary:
                 work.backfill_id, outcome, by=work.by, reason="the run ended without a publish", expected={state}
             )
     return summarise(work.ledger, work.backfill_id)
+
+
+def _held(controls: Sequence[Control], wanted: int) -> str:
+    """How the control period came out, in words."""
+    moved = [control for control in controls if not control.held]
+    missing = f"{wanted - len(controls)} of {wanted} partitions not computed" if len(controls) < wanted else ""
+    held = "" if moved or missing else f"{wanted} partitions, recomputed, are as published"
+    return "; ".join(part for part in (*map(str, moved[:5]), missing, held) if part)
 
 
 def _moved(key: str, evidence: Sequence[Mapping[str, Any]]) -> Moved:

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
+from airflow_backfill_provider.reporting.sections.control_period import control_period
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
 from airflow_backfill_provider.reporting.sections.outcomes import outcomes
+from airflow_backfill_provider.reporting.sections.range_evidence import range_evidence
 from airflow_backfill_provider.reporting.sections.reconciliation import reconciliation
 from airflow_backfill_provider.reporting.sections.rehearsed import rehearsed
 from airflow_backfill_provider.reporting.sections.request import request
@@ -24,7 +26,9 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     old_and_new,
     outcomes,
     checks,
+    range_evidence,
     reconciliation,
+    control_period,
     rehearsed,
     not_proven,
     way_back,
