@@ -23,8 +23,8 @@ def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> Non
     SQL that is not one expression over a row or one SELECT that only reads."""
     dialect = warehouse.capabilities.dialect
     _require_columns(spec, target, dialect)
-    for field, text in _conditions(spec):
-        _require_expression(text, field, target, dialect)
+    for origin, condition in _conditions(spec):
+        _require_expression(condition, origin, target, dialect)
     for number, check in enumerate(spec.checks):
         origin = f"checks[{number}].{check.kind}"
         texts = {"where": check.where, "expression": check.expression if isinstance(check, ExpressionIsTrue) else None}

@@ -42,6 +42,7 @@ def level_of(level: Level, measured: Mapping[Metric, Scalar]) -> float | None:
     :raises ValueError: it is not a number.
     """
     first, *others = (measured[metric] for metric in metrics_of_level(level))
+    value: Scalar
     if others:
         *nulls, rows = (int(other or 0) for other in others)
         value = quotient(first, rows - sum(nulls))

@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.control_period import Control, compared_in
+from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
@@ -145,6 +146,12 @@ class Facts:
     def control_held(self) -> bool:
         """Whether there is a control period, and all of it came out as it is published."""
         return bool(self.control) and all(control is not None and control.held for control in self.control.values())
+
+    @cached_property
+    def expectation(self) -> Expectation:
+        """What changed and should not have, and the other way round."""
+        differing = {line.key: line.compared.differing for line in self.lines if line.compared is not None}
+        return expectation(self.plan, differing, self.control)
 
     def moved_to(self, state: BackfillState) -> EventRecord | None:
         """The line of the audit trail that says that the backfill came to this state, the last one."""

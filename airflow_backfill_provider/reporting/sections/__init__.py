@@ -12,6 +12,7 @@ from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
 from airflow_backfill_provider.reporting.sections.control_period import control_period
+from airflow_backfill_provider.reporting.sections.expectation import expected
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
 from airflow_backfill_provider.reporting.sections.outcomes import outcomes
@@ -25,6 +26,7 @@ from airflow_backfill_provider.reporting.sections.way_back import way_back
 SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     old_and_new,
     outcomes,
+    expected,
     checks,
     range_evidence,
     reconciliation,
