@@ -140,6 +140,13 @@ class Facts:
         return max(moves, key=lambda one: one.sequence, default=None)
 
     @property
+    def outcome(self) -> BackfillState:
+        """What became of it; one that was completed, and whose way back has ended since, is completed."""
+        state = self.backfill.state
+        over = state is BackfillState.EXPIRED and self.moved_to(BackfillState.COMPLETED) is not None
+        return BackfillState.COMPLETED if over else state
+
+    @property
     def wrote(self) -> bool:
         """Whether it replaced published rows by others, now or until they were put back."""
         written = (PartitionState.PUBLISHED, PartitionState.ROLLED_BACK)

@@ -78,7 +78,7 @@ def _stays(facts: Facts, count: int) -> str:
 def _reach(facts: Facts) -> tuple[str, str, str]:
     published = facts.counts.get(PartitionState.PUBLISHED, 0)
     everything = len(facts.lines)
-    state = facts.backfill.state
+    state = facts.outcome
     match state:
         case BackfillState.PUBLISHED | BackfillState.COMPLETED if not facts.wrote:
             return "nothing to publish", "good", "The published rows were right already, so nothing was written."

@@ -199,6 +199,8 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    keep_stages_for: Duration = timedelta(days=7)
+    """How long staged rows are kept once the backfill is over."""
 
 
 class PublishSpec(Frozen):
@@ -297,6 +299,7 @@ class RollbackSpec(Frozen):
     """How long the way back stays open."""
 
     keep_for: Duration = timedelta(days=45)
+    """How long the backup is kept after the publish."""
 
 
 class BackfillSpec(Frozen):

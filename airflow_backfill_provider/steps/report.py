@@ -64,7 +64,9 @@ class Summary:
             return True
         if mode is Mode.STAGE and self.backfill.state is BackfillState.VALIDATED:
             return True
-        return self.backfill.state is BackfillState.COMPLETED
+        # One that expired after it was published did what its run was for.
+        ended = self.backfill.state is BackfillState.EXPIRED and self.counts.get(PartitionState.PUBLISHED, 0) > 0
+        return ended or self.backfill.state is BackfillState.COMPLETED
 
     @property
     def seconds(self) -> float:
@@ -101,7 +103,9 @@ class Summary:
             lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
         if self.locked_seconds is not None:
             lines.append(f"  locked      nobody could read the table for {self.locked_seconds:.3f} s")
-        if backfill.backup_location is not None:
+        if backfill.state is BackfillState.EXPIRED:
+            lines.append("  undo        none any more: it is over, and what was kept for it may be dropped")
+        elif backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
         lines += [f"  not proven  {line}" for line in plan.not_proven]
