@@ -82,8 +82,9 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         before: list[Any] = [scope]
         if spec.approval.required != "never":
             before.append(_gate("approve_plan", "plan", spec))
-        if spec.trial.enabled:
+        if spec.trial.enabled or spec.control_period:
             before.append(TrialOperator(task_id="trial", spec=spec, **pool, **place))
+        if spec.trial.enabled:
             if spec.trial.review or (spec.trial.review is None and spec.approval.required != "never"):
                 before.append(_gate("review_trial", "review", spec))
         gate = [_gate("approve_publish", "publish", spec)] if spec.approval.before_publish else []

@@ -9,6 +9,7 @@
     ├── Stopped                    a stop signal is set, or cannot be read
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
+    ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── HeldBack                   another partition failed, and ``compute.fail_fast`` lets no more begin
     ├── NotApproved                a person has to say yes first, and nobody did; nothing was computed or written
@@ -61,6 +62,17 @@ class SwitchUnreadable(BackfillError):
 
 class TrialFailed(BackfillError):
     """One partition was tried, and a run of it cannot be trusted; nothing was published."""
+
+
+class ControlMoved(BackfillError):
+    """Partitions that the bug did not affect do not come out as they are published; nothing was published.
+
+    ``moved`` are their keys.
+    """
+
+    def __init__(self, message: str, moved: Sequence[str]) -> None:
+        super().__init__(message)
+        self.moved = tuple(moved)
 
 
 class ValidationFailed(BackfillError):

@@ -79,6 +79,7 @@ def evidence_in_words(summary: Summary, evidence: Mapping[str | None, Sequence[M
     return [
         *_list(facts),
         *_section("The partitions that move most", moved, escaped=True),
+        *_section("Changed although nothing was to change", [str(one) for one in summary.expectation.changed]),
         *_section("Checks that warn", warned),
         *_section("Not proven", summary.plan.not_proven),
     ]

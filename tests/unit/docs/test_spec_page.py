@@ -103,6 +103,10 @@ SECTIONS = {
     "compute": "ComputeSpec",
     "approval": "ApprovalSpec",
     "trial": "TrialSpec",
+    "control_period": "ControlPeriodSpec",
+    "range": "RangeSpec",
+    "range.evidence": "RangeEvidence",
+    "range.evidence.metric": "Level",
 }
 
 
