@@ -17,7 +17,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
+from airflow_backfill_provider.errors import BackfillError, CodeFailed, ConnectionLost, LockTimeout
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
@@ -148,7 +148,7 @@ def airflow_errors() -> Iterator[None]:
     """Only a lost connection or a lock that was not to be had may be retried."""
     try:
         yield
-    except (ConnectionLost, LockTimeout) as error:
+    except (ConnectionLost, LockTimeout, CodeFailed) as error:
         raise AirflowException(str(error)) from error
     except BackfillError as error:
         raise AirflowFailException(str(error)) from error

@@ -27,6 +27,7 @@ LAYERS = {
     "identity": 4,
     "plan": 4,
     "preview": 4,
+    "recompute": 4,
     "spec_fit": 4,
     "reporting": 5,
     "resolution": 4,

@@ -83,6 +83,16 @@ class DeltaSession(Session):
             pinned = self._pinned[uri, version] = Pinned(table, quote(name))
         return pinned
 
+    @contextmanager
+    def holding(self, rows: pyarrow.Table) -> Iterator[str]:
+        """These rows as a table of the session, under a name that no user's SQL can mean."""
+        name = f"safe_backfill_{uuid4().hex}"
+        self._connection.register(name, rows)
+        try:
+            yield quote(name)
+        finally:
+            self._connection.unregister(name)
+
     def one_select(self, sql: str) -> str | None:
         """As :meth:`Session.one_select`; the Delta tables that the SELECT names can be read by it then."""
         if (text := super().one_select(sql)) is None:
