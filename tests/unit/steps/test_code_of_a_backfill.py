@@ -124,7 +124,7 @@ def test_a_change_in_place_of_the_partition_before_is_noticed_too_and_in_the_tri
 
 
 def test_what_a_failing_function_wrote_is_told_before_its_own_error(on_duckdb: World) -> None:
-    on_duckdb.spec = code("publishes_by_itself_and_breaks", params=outside(world))
+    on_duckdb.spec = code("publishes_by_itself_and_breaks", params=outside(on_duckdb))
     scoped = on_duckdb.scope(**FOUR)
     with pytest.raises(StrayWrite) as stray:
         stage_batch(on_duckdb.work(), scoped.batches[0].keys)
@@ -229,7 +229,7 @@ def test_a_function_that_gives_other_rows_each_time_does_not_pass_the_trial(on_d
 def test_a_function_may_run_once_for_many_partitions_when_that_gives_the_same(on_duckdb: World) -> None:
     on_duckdb.spec = code("writes", scope="range")
     on_duckdb.stage(on_duckdb.scope(**FOUR))
-    assert states(world).count(PartitionState.STAGED) == 4
+    assert states(on_duckdb).count(PartitionState.STAGED) == 4
 
     on_duckdb.run_id, on_duckdb.spec = "run 2", code("across", scope="range")
     scoped = on_duckdb.scope(start_date=DAYS[5], end_date=DAYS[8])
