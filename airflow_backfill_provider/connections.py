@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,20 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
 
     :raises SpecError: there is no such connection, or its type has no warehouse.
     """
-    conn_id = spec.compute.conn_id
+    return warehouse_at(
+        spec.compute.conn_id,
+        sharers=sharers,
+        lock_timeout=spec.publish.lock_timeout,
+        statement_timeout=spec.compute.statement_timeout,
+    )
+
+
+def warehouse_at(conn_id: str, *, sharers: int = 1, **timeouts: timedelta) -> Warehouse:
+    """Open the warehouse behind a connection; the caller closes it.
+
+    :param timeouts: ``lock_timeout`` and ``statement_timeout``; the warehouse's own when left out.
+    :raises SpecError: as :func:`warehouse_for`.
+    """
     connection = _connection(conn_id)
     if connection is None:
         raise SpecError(
@@ -47,12 +61,7 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
             f"compute.conn_id {conn_id!r} is a connection of type {kind!r}, which has no warehouse; "
             f"supported: {', '.join(sorted(_SETTINGS))}."
         )
-    return open_warehouse(
-        kind,
-        **settings(conn_id, connection, sharers),
-        lock_timeout=spec.publish.lock_timeout,
-        statement_timeout=spec.compute.statement_timeout,
-    )
+    return open_warehouse(kind, **settings(conn_id, connection, sharers), **timeouts)
 
 
 def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:

@@ -13,9 +13,11 @@ _TICK = timedelta(microseconds=1)
 
 
 def neighbours(plan: Plan, partition: Partition) -> tuple[Partition, ...]:
-    """The partitions before and after it, of the range or not; a value's are those beside it in the plan."""
+    """The partitions before and after it, of the range or not; a value's are those beside it in the plan, if it is there."""
     target = plan.spec.target
     if target.grain is Grain.LIST or not isinstance(partition.span, Window):
+        if partition not in plan.partitions:
+            return ()
         place = plan.partitions.index(partition)
         return plan.partitions[max(place - 1, 0) : place] + plan.partitions[place + 1 : place + 2]
     found = []

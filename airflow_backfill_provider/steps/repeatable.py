@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, TrialFailed, WarehouseError
+from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.plan import Plan, count_source
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
-from airflow_backfill_provider.steps.recompute import one_by_one, write
+from airflow_backfill_provider.steps.aside import aside
+from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.transform import Finding
-from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
+from airflow_backfill_provider.warehouses.base import Staged, StagedPartition
 
 _SHOWN = 5
+_LABEL = "trial"
 
 
 def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
@@ -31,7 +32,7 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
     ways = recomputer.again(plain, suspects)
     if len(ways) > 1:
         work.log.info("%s is computed again over the same rows in another order.", first.partition.key)
-    with _aside(work, plan, *ways) as second:
+    with aside(work, plan, _LABEL, *ways) as second:
         if difference := _difference(work, plan, first, second):
             raise TrialFailed(
                 f"{first.partition.key} was computed twice, and the two runs differ: {difference}. "
@@ -40,36 +41,13 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
     rerun = recomputer.afterwards(plain, first)
     if rerun is None:
         return
-    with _aside(work, plan, rerun) as third:
+    with aside(work, plan, _LABEL, rerun) as third:
         if difference := _difference(work, plan, first, third):
             raise TrialFailed(
                 f"{first.partition.key} was computed again over its own result, as a second run would once it is published, and "
                 f"gives others: {difference}. The SQL reads {plan.target.table}, the table that it rebuilds, and adds to what it "
                 f"finds there: each run would add again. Compute the rows from the source alone. {_way_on(work)}"
             )
-
-
-@contextmanager
-def _aside(work: Work, plan: Plan, *ways: Recompute) -> Iterator[StagedPartition]:
-    """The partition as the first of these that the engine can run computes it; thrown away at the end."""
-    with work.warehouse.open_stage(plan.target, work.backfill_id, "trial") as writer:
-        (staged,) = _written(work, plan, writer, ways)
-    try:
-        yield staged
-    finally:
-        work.warehouse.drop(writer.location)
-
-
-def _written(work: Work, plan: Plan, writer: StageWriter, ways: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
-    try:
-        return write(work, plan, writer, ways[:1])
-    except (ConnectionLost, LockTimeout):
-        raise
-    except WarehouseError as error:
-        if len(ways) == 1:
-            raise
-        work.log.info("Rows cannot be put into another order here (%s); the SQL runs as it is written.", error)
-        return _written(work, plan, writer, ways[1:])
 
 
 def _difference(work: Work, plan: Plan, first: StagedPartition, other: StagedPartition) -> str:

@@ -28,7 +28,8 @@ def watched(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Iterator
     """
     around = _around(plan, partitions)
     before = work.warehouse.fingerprint(plan.target, Published(), around)
-    expected = {partition.key: plan.baseline[partition.key] for partition in partitions}
+    known = {**plan.control, **plan.baseline}
+    expected = {partition.key: known[partition.key] for partition in partitions}
     require_equal(expected, before, f"The published range of {plan.target.table} moved since the plan was made")
     try:
         yield

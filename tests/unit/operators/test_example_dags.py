@@ -64,6 +64,7 @@ def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
         "backfill__carriers_monthly",
         "backfill__delay_streaks",
         "backfill__fct_flights",
+        "backfill_cleanup",
         "example_backfill_by_hand",
         "example_carriers_monthly",
         "example_delay_streaks",
