@@ -9,6 +9,8 @@
     ├── CodeFailed                 code of the team's own raised; may work when tried again
     ├── StrayWrite                 code of the team's own wrote to something else than its stage; ``.moved``
     ├── Stopped                    a stop signal is set, or cannot be read
+    │   └── BudgetExceeded         a budget of the spec is used up
+    ├── Throttled                  others need the warehouse; ``.again_at``
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
@@ -33,6 +35,7 @@ Only :class:`ConnectionLost`, :class:`LockTimeout` and :class:`CodeFailed` are w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 
@@ -69,6 +72,18 @@ class StrayWrite(BackfillError):
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class BudgetExceeded(Stopped):
+    """A budget of the spec is used up; what was staged stays."""
+
+
+class Throttled(BackfillError):
+    """Others need the warehouse, so the work waits; nothing failed. ``again_at`` is when to look again."""
+
+    def __init__(self, message: str, again_at: datetime) -> None:
+        super().__init__(message)
+        self.again_at = again_at
 
 
 class SwitchUnreadable(BackfillError):

@@ -19,6 +19,8 @@ from airflow_backfill_provider.errors import (
 from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.budget import Budgets
+from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -46,7 +48,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises CodeFailed: the same, where code of the team's own raised for every one that did.
     :raises StrayWrite: code of the team's own wrote to what is published.
-    :raises Stopped: a stop signal is set; what was staged stays.
+    :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays.
     """
     work.stop_or_go()
     plan = work.plan()
@@ -56,6 +58,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     pending = [partition for partition in partitions if partition.key not in kept]
     rows = sum(records[key].rows or 0 for key in kept)
     if pending:
+        Budgets(work).require()
         work.run()
         rows += stage_partitions(work, plan, pending)
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
@@ -74,6 +77,7 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
         batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
         for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)
+    batch.budgets.require_amounts()
     if batch.failures:
         # What only code said no to may be gone when the task is tried again.
         all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
@@ -98,6 +102,7 @@ class _Batch:
     ) -> None:
         self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
         self._recomputes = recomputes
+        self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
 
@@ -105,6 +110,7 @@ class _Batch:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
         work = self._work
         work.stop_or_go()
+        self.budgets.require()
         started = time.monotonic()
         try:
             staged = write(work, self._plan, self._writer, self._recomputes(self._plan, group))
@@ -118,11 +124,16 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
+            work.metrics.count(OUTCOMES, outcome="failed")
             return
         seconds = round((time.monotonic() - started) / len(group), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
+        for partition in staged:
+            work.metrics.duration(STAGED_SECONDS, seconds)
+            work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
+        work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
