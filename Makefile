@@ -48,6 +48,7 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
+	@.ci/need-spark || echo "Without it, the tests on Databricks SQL are skipped."
 	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 
@@ -66,6 +67,7 @@ schema: install
 	$(PY) -m airflow_backfill_provider.spec.schema > docs/spec.schema.json
 
 guarantees: install
+	@.ci/need-spark
 	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadfile tests/contract
 
 package: install

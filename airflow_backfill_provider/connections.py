@@ -105,8 +105,30 @@ def _delta(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]
     return {"root": connection.host, "storage_options": options, "sharers": sharers}
 
 
+def _databricks(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+    extra = connection.extra_dejson
+    if not extra.get("http_path"):
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} names no SQL warehouse: give its path as http_path in the connection's extra, such "
+            "as /sql/1.0/warehouses/0123456789abcdef."
+        )
+    others = extra.get("session_configuration") or {}
+
+    def connect(settings: Mapping[str, str]) -> Any:
+        # The hook knows the ways to log in (OAuth, Azure, AWS); each connection of ours has parameters of its own.
+        hook = DatabricksSqlHook(conn_id, session_configuration={**others, **settings})
+        hook.extra_parameters = [*hook.extra_parameters, _STAGING_SCHEMA]
+        return hook.get_conn()
+
+    schema = extra.get(_STAGING_SCHEMA)
+    return {"connect": connect, "sharers": sharers} | ({"staging_schema": schema} if schema else {})
+
+
 _STAGING_SCHEMA = "backfill_staging_schema"
 _SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {
+    "databricks": _databricks,
     "delta": _delta,
     "duckdb": _duckdb,
     "postgres": _postgres,

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.postgres.types import PARTITION_TYPES, column_kind, is_text
-from airflow_backfill_provider.warehouses.sql import quote, text_literal
+from airflow_backfill_provider.warehouses.sql import STANDARD, quote, text_literal
 
 
 class PostgresDialect:
     """See :class:`airflow_backfill_provider.warehouses.relational.dialect.Dialect`."""
 
     name = "postgres"
+    spelling = STANDARD
+    text_type = "VARCHAR"
     partition_types = PARTITION_TYPES
     overriding = "OVERRIDING SYSTEM VALUE"
 

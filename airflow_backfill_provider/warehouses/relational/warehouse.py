@@ -33,7 +33,6 @@ from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
-from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, describe
 
 _EXAMPLES = 5
@@ -130,7 +129,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         with self._reading(f"The query on {describe(partitions)}", Published()) as session:
             if (text := session.one_select(query)) is None:
                 raise WarehouseError("A check's query is one SELECT statement and nothing else.")
-            columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            columns = ", ".join(f"r.{self.dialect.spelling.quote(name)}" for name in target.column_names)
             rows = " UNION ALL ".join(
                 f"SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}"
                 for piece in self._pieces(session, target, staged, partitions)
@@ -172,7 +171,8 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._reading("Counting rows outside every partition", Published()) as session:
             table = self._find_table(session, target.table).place.sql
-            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{quote(target.partition_by)} IS NULL")
+            column = self.dialect.spelling.quote(target.partition_by)
+            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{column} IS NULL")
         return OutsideRows(count)
 
     def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:

@@ -1,0 +1,45 @@
+"""One Spark session with Delta Lake, set up to answer small statements fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalogImplementation": "in-memory",
+    # As on Databricks, where every table is a Delta table and arithmetic never wraps around.
+    "spark.sql.sources.default": "delta",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Tables have a handful of rows: one task is enough for anything, and no code is worth compiling.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.openCostInBytes": "1073741824",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
+}
+
+
+def start(jars: list[Path], folder: Path) -> SparkSession:
+    """The session, whose tables are files below the folder."""
+    builder = SparkSession.builder.master("local[4]").appName("databricks_local")
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    # With spark.jars, the class loader of the session's tasks is another one than the catalog's.
+    builder = builder.config("spark.driver.extraClassPath", ":".join(map(str, jars)))
+    builder = builder.config("spark.sql.warehouse.dir", str(folder / "tables"))
+    session = builder.config("spark.local.dir", str(folder / "spill")).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
