@@ -47,12 +47,35 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
             f"compute.conn_id {conn_id!r} is a connection of type {kind!r}, which has no warehouse; "
             f"supported: {', '.join(sorted(_SETTINGS))}."
         )
+    if spec.compute.live_conn_id is not None and not spec.compute.allow_shared_compute:
+        _refuse_shared(conn_id, connection, spec.compute.live_conn_id)
     return open_warehouse(
         kind,
         **settings(conn_id, connection, sharers),
         lock_timeout=spec.publish.lock_timeout,
         statement_timeout=spec.compute.statement_timeout,
     )
+
+
+def _refuse_shared(conn_id: str, connection: Connection, live_conn_id: str) -> None:
+    """:raises SpecError: both connections lead to one SQL warehouse, or that cannot be told."""
+    live = _connection(live_conn_id)
+    if live is None:
+        raise SpecError(
+            f"compute.live_conn_id {live_conn_id!r}: there is no such Airflow connection, so nobody can tell whether the "
+            "backfill would take the live pipeline's compute. Name the connection that the scheduled DAG runs on."
+        )
+    if connection.conn_type != "databricks":
+        raise SpecError(
+            f"compute.live_conn_id is for Databricks, and compute.conn_id {conn_id!r} is a connection of type "
+            f"{connection.conn_type!r}. Leave it out."
+        )
+    ours, theirs = ((one.host, one.extra_dejson.get("http_path")) for one in (connection, live))
+    if ours == theirs:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} and compute.live_conn_id {live_conn_id!r} lead to one SQL warehouse ({ours[1]}), where "
+            "the backfill would slow the live pipeline down. Give it a warehouse of its own, or set compute.allow_shared_compute: true."
+        )
 
 
 def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:

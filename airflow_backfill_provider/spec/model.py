@@ -198,6 +198,18 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    live_conn_id: Identifier | None = None
+    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
+    allow_shared_compute: bool = False
+    """Let the backfill run on the live pipeline's SQL warehouse."""
+
+    @model_validator(mode="after")
+    def _shared_with_somebody(self) -> ComputeSpec:
+        if self.allow_shared_compute and self.live_conn_id is None:
+            raise ValueError(
+                "allow_shared_compute needs live_conn_id: the connection whose SQL warehouse may be shared"
+            )
+        return self
 
 
 class PublishSpec(Frozen):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -43,7 +43,8 @@ class Engine(Protocol):
     types: dict[str, str]
     """The engine's spelling of: integer, date, timestamp, text, money (12 digits, 2 of them decimals), real, flag."""
     lacks: frozenset[str]
-    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``."""
+    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``, ``odd names`` (with quotes
+    or blanks in them)."""
 
     def create(self, tmp_path: Path) -> Warehouse:
         """A warehouse of its own whose published database has an empty schema ``analytics``."""
@@ -367,19 +368,21 @@ class Databricks:
 
     name = "databricks"
     types = TYPES
-    lacks = frozenset({"view", "constraint"})
+    lacks = frozenset({"view", "constraint", "odd names"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 
         self._tables = databricks_local.tables()
-        return cast(Warehouse, Respelled(DatabricksWarehouse(databricks_local.connect)))
+        return cast(Warehouse, Respelled(DatabricksWarehouse(ParsedConnection)))
 
     def execute(self, *statements: str) -> None:
         if statements[0].startswith("CREATE TABLE analytics.orders ("):
             self._tables.lay(statements, [respelled(sql) for sql in statements])
         else:
-            self._run(*map(respelled, statements))
+            if any("TABLE analytics.orders" in sql for sql in statements):
+                self._tables.forget()
+            self._run(*(one for sql in statements for one in _ddl(sql)))
 
     def _run(self, *statements: str) -> None:
         with databricks_local.shared() as connection, connection.cursor() as cursor:
@@ -398,6 +401,45 @@ class Databricks:
     def tables(self) -> set[str]:
         schemas = [row[0] for row in self.staged_rows("SHOW SCHEMAS") if row[0] != "backfill_staging"]
         return {f"{schema}.{row[1]}" for schema in schemas for row in self.staged_rows(f"SHOW TABLES IN `{schema}`")}
+
+
+def _ddl(sql: str) -> list[str]:
+    """DuckDB's statement as Databricks': a CHECK is added afterwards, and a key, which nothing enforces there, is left out."""
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    if not isinstance(tree, exp.Create):
+        return [tree.sql("databricks")]
+    checks = []
+    for constraint in list(tree.find_all(exp.Constraint)):
+        checks += [
+            f"ALTER TABLE {tree.this.this.sql('databricks')} ADD CONSTRAINT {constraint.name} CHECK ({check.this.sql('databricks')})"
+            for check in constraint.find_all(exp.CheckColumnConstraint)
+        ]
+        constraint.pop()
+    for key in list(tree.find_all(exp.PrimaryKey)):
+        key.pop()
+    return [tree.sql("databricks"), *checks]
+
+
+class ParsedConnection:
+    """A connection that refuses every statement that sqlglot cannot read as Databricks' SQL, but looks into the catalog."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._connection = databricks_local.connect(settings)
+
+    def cursor(self) -> Any:
+        cursor = self._connection.cursor()
+        execute = cursor.execute
+
+        def parsed(sql: str) -> Any:
+            if not sql.startswith(("DESCRIBE ", "SHOW ", "SET ")):
+                assert not isinstance(sqlglot.parse_one(sql, dialect="databricks"), exp.Command), sql
+            return execute(sql)
+
+        cursor.execute = parsed
+        return cursor
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class Respelled:

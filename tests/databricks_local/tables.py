@@ -38,14 +38,18 @@ class Tables:
                     self._run(f"DROP TABLE IF EXISTS `{name}`.`{table.name}`")
                     shutil.rmtree(table, ignore_errors=True)
 
+    def forget(self) -> None:
+        """Somebody may have dropped the table that was laid, so it is not counted on any more."""
+        self._laid = None
+
     def lay(self, key: Sequence[str], statements: Sequence[str]) -> None:
         """The table ``analytics.orders`` that these statements make, the first of which creates it."""
         if self._laid is not None:
             made_by, path, log = self._laid
             if made_by == tuple(key) and _log(path) == log:
                 return
-            self._run(f"DROP TABLE {PUBLISHED}.orders")
             self._laid = None
+        self._run(f"DROP TABLE IF EXISTS {PUBLISHED}.orders")
         path = self._folder.parent / "laid" / str(next(self._numbers))
         create, *rest = statements
         if (template := self._templates.get(tuple(key))) is None:
