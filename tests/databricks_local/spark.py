@@ -16,7 +16,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
+    "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Tables have a handful of rows: one task is enough for anything, and no code is worth compiling.
@@ -28,7 +28,18 @@ _SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xss4m",
+    "spark.databricks.delta.stats.skipping": "false",
+    # The files of a version are read from its checksum instead of by a query over the log.
+    "spark.databricks.delta.allFilesInCrc.enabled": "true",
+    "spark.databricks.delta.allFilesInCrc.verificationMode.enabled": "false",
+    # Nobody looks at a plan afterwards.
+    "spark.sql.maxPlanStringLength": "100",
+    "spark.sql.debug.maxToStringFields": "2",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
+    "-XX:+UseSerialGC -XX:-UsePerfData -Xms512m -Xss4m",
 }
 
 

@@ -22,7 +22,8 @@ _ALIASES = {
 _DECIMAL = re.compile(r"\ADECIMAL\((\d+),\s*(\d+)\)\Z")
 _TEXT = re.compile(r"\A(STRING|VARCHAR|CHAR)\b")
 _SIMPLE = re.compile(r"\A[A-Za-z_]+(\([\d, ]+\))?\Z")
-_NOT_HASHED = re.compile(r"(?i)\b(map|variant|object|geography|geometry|interval)\b")
+# By a collation, different texts may hash equally.
+_NOT_HASHED = re.compile(r"(?i)\b(map|variant|object|geography|geometry|interval|collate)\b")
 _DOUBLE_HOLDS_BITS, _FLOAT_HOLDS_BITS = 32, 16
 
 _KINDS = {
