@@ -53,7 +53,7 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         Answer(
             question="How do we publish, and undo?",
             answer=f"{publish.mechanism}, {publish.commits}; undo by rollback__{spec.name}, which {publish.way_back}, "
-            f"kept for {spec.rollback.keep_for.days} days",
+            f"kept until {spec.rollback.keep_for.days} days after the publish",
             written="publish" in spec.model_fields_set or "rollback" in spec.model_fields_set,
         ),
     )

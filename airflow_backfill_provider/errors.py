@@ -111,6 +111,10 @@ class WarehouseError(BackfillError):
     """The engine said no."""
 
 
+class VersionGone(WarehouseError):
+    """A version of a source, which the plan pinned, can no longer be read."""
+
+
 class PartitionOverrun(WarehouseError):
     """The transform produced rows that lie outside the partition it was run for."""
 

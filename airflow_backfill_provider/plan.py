@@ -25,7 +25,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Warehouse
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Versions, Warehouse
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
 from airflow_backfill_provider.windows import Grain, Partition, Window, describe, periods
 
@@ -64,6 +64,9 @@ class Plan(Frozen):
     """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
     arrived: str = ""
     """SQL that is true for the rows of the source that had arrived when the plan was made; empty without a cutoff."""
+    source_versions: Mapping[str, int] = {}
+    """The version of each table that the SQL or the spec reads, by its name; every partition reads that one. Empty where
+    the engine keeps no versions."""
     rows_outside: int
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
@@ -117,6 +120,7 @@ class Plan(Frozen):
             "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
             "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in self.baseline.items()},
             "source_rows": dict(self.source_rows),
+            "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
         return digest(facts)
@@ -209,11 +213,13 @@ def build_plan(
     strict: bool = False,
     code_revision: str = "",
     resolution: Resolution | None = None,
+    pinned: Versions | None = None,
 ) -> Plan:
     """Resolve the range, read the facts, and freeze both; reads only.
 
     :param now: the aware instant that decides which partitions are over.
     :param resolution: what the request came to earlier; by default it is resolved at ``now``.
+    :param pinned: the versions of sources that were resolved earlier; by default the latest.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
@@ -238,7 +244,6 @@ def build_plan(
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
-    _require_arrivals(spec, warehouse, target, partitions)
     warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
@@ -248,6 +253,8 @@ def build_plan(
         fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
         found = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
         warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in found]
+    versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
+    _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     require_unpublished(spec, baseline)
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
@@ -270,7 +277,8 @@ def build_plan(
         partitions=partitions,
         skipped=skipped,
         baseline=baseline,
-        source_rows=count_source(spec, warehouse, target, partitions, cutoff),
+        source_rows=count_source(spec, warehouse, target, partitions, cutoff, versions),
+        source_versions=versions,
         arrived=cutoff,
         rows_outside=outside,
         schema_section=tuple(dict.fromkeys(fits)),
@@ -299,12 +307,17 @@ def target_reading(spec: BackfillSpec) -> Reading:
     return Reading(target.timezone, target.column_timezone, target.column_format, target.grain is Grain.LIST)
 
 
-def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str) -> Source:
+def latest_versions(spec: BackfillSpec, warehouse: Warehouse, eras: Sequence[PlannedEra]) -> dict[str, int]:
+    """The version that each source has at this moment; empty where the engine keeps none."""
+    return warehouse.source_versions([era.first_sql for era in eras], [spec.source.table] if spec.source else [])
+
+
+def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: Versions) -> Source:
     """The rows of the source that had arrived, cut like the target's by a column of its own."""
     reading = Reading(
         spec.target.timezone, source.column_timezone, source.column_format, spec.target.grain is Grain.LIST
     )
-    return Source(source.table, source.partition_by, reading, arrived)
+    return Source(source.table, source.partition_by, reading, arrived, versions)
 
 
 def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str, cutoff: str) -> PlannedEra:
@@ -410,24 +423,32 @@ def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint])
 
 
 def count_source(
-    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition], arrived: str
+    spec: BackfillSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    versions: Versions,
 ) -> dict[str, int]:
     """The source's rows that had arrived, by partition key; empty without a source.
 
+    :param versions: at which to read it; without any, at the latest.
     :raises SpecError: the source cannot be cut into the partitions.
     """
-    return {} if spec.source is None else _counted(spec, spec.source, warehouse, target, partitions, arrived, ROWS)
+    source = spec.source
+    return {} if source is None else _counted(spec, source, warehouse, target, partitions, arrived, versions, ROWS)
 
 
 def _require_arrivals(
-    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition], versions: Versions
 ) -> None:
     """:raises SpecError: with a cutoff, a row of the source has no arrival, so that it is neither in nor out."""
     source = spec.source
     if source is None or source.cutoff is None:
         return
     column = source.cutoff.column
-    counted = _counted(spec, source, warehouse, target, partitions, "", Metric(MetricKind.NULLS, (column,)))
+    without = Metric(MetricKind.NULLS, (column,))
+    counted = _counted(spec, source, warehouse, target, partitions, "", versions, without)
     if rows := [f"{key} ({count} rows)" for key, count in counted.items() if count]:
         raise SpecError(
             f"source {source.table} has rows without {column}, which may have arrived before the plan or after it: "
@@ -442,12 +463,13 @@ def _counted(
     target: Target,
     partitions: Sequence[Partition],
     arrived: str,
+    versions: Versions,
     count: Metric,
 ) -> dict[str, int]:
     if not partitions:
         return {}
     try:
-        measured = warehouse.measure(target, source_rows(source, spec, arrived), partitions, [count])
+        measured = warehouse.measure(target, source_rows(source, spec, arrived, versions), partitions, [count])
     except SpecError as error:
         raise SpecError(f"source {source.table} by {source.partition_by}: {error}") from error
     return {key: int(values[count] or 0) for key, values in measured.items()}

@@ -28,6 +28,13 @@ def preview(plan: Plan) -> str:
             if plan.spec.source and plan.arrived
             else []
         ),
+        *(
+            [
+                f"  sources     {', '.join(f'{name} at version {number}' for name, number in plan.source_versions.items())}"
+            ]
+            if plan.source_versions
+            else []
+        ),
         f"  storage     at the peak two copies of the range: about {2 * plan.baseline_rows:,} rows in staging and backup"
         + (
             f", and until the old version expires another {version.rows:,} rows: the whole table again"
@@ -48,7 +55,7 @@ def preview(plan: Plan) -> str:
             else []
         ),
         f"  inverse     rollback__{plan.spec.name} {publish.way_back}, "
-        f"kept for {plan.spec.rollback.keep_for.days} days",
+        f"kept until {plan.spec.rollback.keep_for.days} days after the publish",
     ]
     if plan.skipped:
         lines.append(f"  left out    {', '.join(f'{skip.key} ({skip.reason})' for skip in plan.skipped[:5])}")

@@ -240,9 +240,9 @@ class PublishSpec(Frozen):
         if self.mechanism == "view_swap":
             return (
                 "points the view back to the version before, or, once rows outside the range were written, restores exactly "
-                "these partitions from the backup"
+                "these partitions from the copied backup"
             )
-        return "restores exactly these partitions from the backup"
+        return "restores exactly these partitions from the copied backup"
 
     @model_validator(mode="before")
     @classmethod

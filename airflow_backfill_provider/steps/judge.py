@@ -187,7 +187,7 @@ def _with_sql(work: Work, plan: Plan, staged: Staged, outcome: Outcome) -> Outco
 
 def _source(plan: Plan) -> Source:
     assert plan.spec.source is not None
-    return source_rows(plan.spec.source, plan.spec, plan.arrived)
+    return source_rows(plan.spec.source, plan.spec, plan.arrived, plan.source_versions)
 
 
 def _recorded(

@@ -32,7 +32,7 @@ def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ..
 
 def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
     select = prepare(plan.spec, interval, plan.dialect, plan.arrived)
-    return Recompute(partitions, select, keep_unmatched=plan.spec.publish.keep_unmatched)
+    return Recompute(partitions, select, plan.spec.publish.keep_unmatched, plan.source_versions)
 
 
 def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -> bool:

@@ -10,7 +10,7 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan, build_plan, count_source, require_unpublished
+from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
@@ -167,7 +167,7 @@ def _intent_of(work: Work, plan: Plan) -> str:
 def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     """The same partitions under the edited spec, with every fact read again where it may differ.
 
-    What staged work rests on is kept: the baseline, and the count of the source unless all is staged again.
+    What staged work rests on is kept: the baseline, and the count and the versions of the sources unless all is staged again.
     """
     was, wanted = plan.spec.target, work.spec.target
     if was.model_copy(update={"key": ()}) != wanted.model_copy(update={"key": ()}):
@@ -182,6 +182,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
         backfill_id=plan.backfill_id,
         now=plan.planned_at,
         resolution=plan.resolution,
+        pinned=None if restaged else plan.source_versions,
     )
     kept: dict[str, Any] = {"baseline": plan.baseline}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
@@ -195,14 +196,20 @@ def _read_of(source: SourceSpec | None) -> SourceSpec | None:
 
 
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
-    """Read the published range and the source again; the partitions that moved in either get their new facts."""
+    """Read the published range and the source again; the partitions that moved in either get their new facts.
+
+    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from.
+    """
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_unpublished(plan.spec, current)
-    sources = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived)
+    versions = latest_versions(plan.spec, work.warehouse, plan.eras)
+    sources = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived, versions)
     moved = {
         key for key in plan.keys if current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key)
     }
-    return plan.model_copy(update={"baseline": current, "source_rows": sources}), moved
+    if not moved:
+        return plan, moved
+    return plan.model_copy(update={"baseline": current, "source_rows": sources, "source_versions": versions}), moved
 
 
 def _revise(work: Work, plan: Plan, restage: Collection[str], reason: str) -> None:

@@ -1,16 +1,27 @@
-"""Whether the source is still what it was when the plan was made: asked once more before a publish."""
+"""Whether the source is still what it was when the plan was made: asked before anything is staged, and before a publish."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import SourceMoved
+from airflow_backfill_provider.errors import SourceMoved, VersionGone
 from airflow_backfill_provider.plan import Plan, count_source
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.windows import Partition
 
 MOVED_EVENT = "source_moved"
 _SHOWN = 5
+
+
+def require_pinned_sources(work: Work, plan: Plan) -> None:
+    """:raises VersionGone: a version that the plan pinned cannot be read any more; nothing was touched."""
+    try:
+        work.warehouse.require_versions(plan.source_versions)
+    except VersionGone as error:
+        raise VersionGone(
+            f"{error} Nothing was staged or written. Trigger the DAG with "
+            f'{{"backfill_id": "{work.backfill_id}", "restage": true}} to plan and stage all of it from the latest version.'
+        ) from error
 
 
 def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
@@ -24,7 +35,7 @@ def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partitio
     source = plan.spec.source
     if source is None:
         return
-    found = count_source(plan.spec, work.warehouse, plan.target, partitions, plan.arrived)
+    found = count_source(plan.spec, work.warehouse, plan.target, partitions, plan.arrived, versions={})
     moved = {key: (plan.source_rows[key], rows) for key, rows in found.items() if plan.source_rows[key] != rows}
     if not moved:
         return

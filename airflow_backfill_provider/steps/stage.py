@@ -11,6 +11,7 @@ from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRec
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
+from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
 from airflow_backfill_provider.windows import Partition
@@ -50,7 +51,11 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
 
 
 def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) -> int:
-    """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`."""
+    """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`.
+
+    :raises VersionGone: a version of a source, which the plan pinned, cannot be read any more; nothing was touched.
+    """
+    require_pinned_sources(work, plan)
     keys = [partition.key for partition in partitions]
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)

@@ -152,6 +152,10 @@ class Backup:
     location: str
 
 
+Versions = Mapping[str, int]
+"""Versions of tables that the engine can read again later, by the name of the table as the engine writes it."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Rows side: a table that the transform reads, partitioned by a column of its own."""
@@ -161,6 +165,8 @@ class Source:
     reading: Reading = AS_TYPED
     where: str = ""
     """SQL over the columns of one row; the rows are those for which it is true. Empty: every row."""
+    versions: Versions = field(default_factory=dict, hash=False)
+    """The version to read, by table; the latest of a table that is not among them."""
 
 
 Rows = Published | Staged | Backup | Source
@@ -305,6 +311,8 @@ class Recompute:
     select: str
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
+    versions: Versions = field(default_factory=dict, hash=False)
+    """The version of every table that the SELECT reads; without any, it reads the latest of all."""
 
 
 class StageWriter(Protocol):
@@ -319,7 +327,7 @@ class StageWriter(Protocol):
         All of them are kept in one commit, or none. Writing a partition again replaces what was written for it.
 
         :raises PartitionOverrun: a row lies outside its SELECT's partitions, or has a NULL partition value.
-        :raises WarehouseError: a statement failed.
+        :raises WarehouseError: a statement failed, or with versions a SELECT reads a table that has none among them.
         """
         ...
 
@@ -343,6 +351,21 @@ class Warehouse(Protocol):
         """Name and type of every column a SELECT would return, without running it.
 
         :raises TransformRefused: the engine cannot bind it; the engine's message is kept.
+        """
+        ...
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        """The latest version of every table that one of the SELECTs reads, and of these tables; read only.
+
+        Whoever reads a table at its version later gets the same rows, whatever was written in between. Empty where the
+        engine keeps no versions, and without what is no table.
+        """
+        ...
+
+    def require_versions(self, versions: Versions) -> None:
+        """Refuse when a version that :meth:`source_versions` gave cannot be read any more; read only.
+
+        :raises VersionGone: naming the table and the version.
         """
         ...
 

@@ -76,7 +76,7 @@ TYPES = {
 class Memory:
     name = "memory"
     types = TYPES
-    lacks = frozenset({"zoned"})
+    lacks = frozenset({"versions", "zoned"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         self.warehouse = MemoryWarehouse()
@@ -180,7 +180,7 @@ def _quote(name: str) -> str:
 class DuckDB:
     name = "duckdb"
     types = TYPES
-    lacks: frozenset[str] = frozenset()
+    lacks: frozenset[str] = frozenset({"versions"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
@@ -303,7 +303,7 @@ class Postgres:
 
     name = "postgres"
     types = TYPES | {"real": "DOUBLE PRECISION"}
-    lacks: frozenset[str] = frozenset()
+    lacks: frozenset[str] = frozenset({"versions"})
     _numbers = count()
 
     def create(self, tmp_path: Path) -> Warehouse:

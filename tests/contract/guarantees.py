@@ -16,6 +16,7 @@ PROMISES = {
     "describe": "A table is described as it is, or refused naming what is wrong",
     "windows": "A partition's rows are exactly those in its bounds, on every column type and in every zone",
     "fingerprint": "Fingerprints are equal exactly when the rows are equal as a bag",
+    "sources": "A source is read at the version that the plan pinned, or is said to be gone",
     "stage": "A stage holds what its SELECT returned, within its partitions, and is read by nobody else",
     "measure": "Every metric is of its own partition; nothing to measure is not zero",
     "checks": "Conditions, tables and expressions of a spec measure rows and can do nothing else",

@@ -9,14 +9,14 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from uuid import uuid4
 
 import deltalake
 import duckdb
 
-from airflow_backfill_provider.errors import LockTimeout, PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import LockTimeout, PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -31,15 +31,17 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StorageItem,
     Target,
+    Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts
 from airflow_backfill_provider.warehouses.delta.errors import translated
-from airflow_backfill_provider.warehouses.delta.publish import Conflict, publish
+from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
+from airflow_backfill_provider.warehouses.delta.versions import require_version
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
@@ -81,6 +83,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         self._storage = Storage(self._root)
         self._sessions = Sessions(self._root, statement_timeout, threads=max(1, (os.cpu_count() or 1) // sharers))
         self._lock_timeout = lock_timeout
+        self._held: Held | None = None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -104,6 +107,20 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
             return select_columns(session, select)
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        with self._reading("Reading the versions of the sources", Published()) as session:
+            for select in selects:
+                session.one_select(select)
+            for table in tables:
+                with suppress(SpecError):  # what is no table has no version
+                    session.pin(self._root.locate(table))
+            return session.versions
+
+    def require_versions(self, versions: Versions) -> None:
+        with translated("Reading the versions of the sources"):
+            for name, version in versions.items():
+                require_version(self._root, name, version)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
@@ -151,9 +168,13 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with self._reading("Backing up", Published()) as session:
                 self._storage.prepare()
                 (published,) = self._pieces(session, target, Published(), partitions)
+                table = session.pin(self._root.locate(target.table)).table
                 with session.rows(copied(target, published.table, published.predicate)) as rows:
                     self._storage.create(backup.location, rows, covered=[partition.key for partition in partitions])
-            return backup, self.fingerprint(target, backup, partitions)
+            marks = self.fingerprint(target, backup, partitions)
+            # The copy is all that was read of them.
+            self._held = Held(str(table.metadata().id), table.version(), target, frozenset(partitions), marks)
+            return backup, marks
         except BaseException:
             self.drop(backup.location)
             raise
@@ -168,7 +189,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
                 landing = self._pieces(session, target, publication.rows, publication.partitions)
                 try:
-                    return publish(self._root, session, target, publication, landing, attempt)
+                    return publish(self._root, session, target, publication, landing, attempt, self._held)
                 except Conflict as exc:
                     conflict = exc
             if time.monotonic() + pause > deadline:
@@ -207,6 +228,9 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     @contextmanager
     def _reading(self, what: str, *sides: Rows) -> Iterator[DeltaSession]:
         with translated(what), self._sessions.session() as session:
+            for side in sides:
+                if isinstance(side, Source):
+                    session.read_at(side.versions)
             yield session
 
     def _locate(self, session: DeltaSession, name: str) -> Place:

@@ -6,13 +6,14 @@ it is proved again at the latest version.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError
-from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.delta import predicate, receipts
 from airflow_backfill_provider.warehouses.delta.catalog import find_table, refuse_unwritable
 from airflow_backfill_provider.warehouses.delta.root import Root
@@ -20,7 +21,23 @@ from airflow_backfill_provider.warehouses.delta.session import DeltaSession
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement, count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
-from airflow_backfill_provider.windows import merge
+from airflow_backfill_provider.windows import Partition, merge
+
+
+@dataclass(frozen=True)
+class Held:
+    """What partitions of a table were found to hold at one version, which nobody can change any more."""
+
+    table_id: str
+    version: int
+    target: Target
+    partitions: frozenset[Partition]
+    marks: Mapping[str, Fingerprint]
+
+    def known(self, table: DeltaTable, target: Target, partitions: Collection[Partition]) -> bool:
+        """Whether it tells what the partitions hold in the table that is open."""
+        here = (str(table.metadata().id), table.version(), target)
+        return here == (self.table_id, self.version, self.target) and self.partitions.issuperset(partitions)
 
 
 class Conflict(Exception):
@@ -34,8 +51,11 @@ def publish(
     publication: Publication,
     landing: Sequence[Piece],
     attempt: str,
+    held: Held | None,
 ) -> Receipt:
     """Prove everything at the version that the session has pinned, and commit from there.
+
+    :param held: what was read of the range already; read again when it was at another version.
 
     :raises Conflict: nothing was written.
     """
@@ -47,7 +67,7 @@ def publish(
         raise PublishRefused(str(exc)) from exc
     replacement = Replacement(DIALECT, session, table, target, publication, landing)
     replacement.refuse_other_columns()
-    replacement.refuse_moved()
+    replacement.refuse_moved(held.marks if held and held.known(handle, target, publication.partitions) else None)
     replacement.refuse_unvalidated()
     replacement.refuse_repeated_keys()
     publication.confirm()

@@ -52,12 +52,22 @@ class Root:
             raise WarehouseError(f"There is no folder {self.folder}. Check the path; it is never created here.")
         return fs.SubTreeFileSystem(str(self.folder), fs.LocalFileSystem())
 
-    def open(self, uri: str) -> DeltaTable:
-        """The latest version of a table.
+    def open(self, uri: str, version: int | None = None) -> DeltaTable:
+        """A table at a version, by default the latest.
 
         :raises deltalake.exceptions.TableNotFoundError: there is none.
+        :raises deltalake.exceptions.DeltaError: the log does not go back to the version.
         """
-        return DeltaTable(uri, storage_options=self.options)
+        return DeltaTable(uri, version=version, storage_options=self.options)
+
+    def files_of(self, uri: str, sizes: dict[str, int]) -> fs.FileSystem:
+        """The file system whose paths begin at the folder of a table.
+
+        :param sizes: bytes of each file, so that object storage is not asked for them.
+        """
+        if self.folder is None:
+            return fs.PyFileSystem(DeltaStorageHandler(uri, self.options, sizes))
+        return fs.SubTreeFileSystem(uri, fs.LocalFileSystem())
 
     def is_table(self, uri: str) -> bool:
         """Whether there is a Delta table."""

@@ -1,13 +1,14 @@
-"""One call's view of the tables: DuckDB in memory, and each Delta table that the call reads, pinned to one version."""
+"""One session's view of the tables: DuckDB in memory, and each Delta table that it reads, pinned to one version."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -16,76 +17,81 @@ import duckdb
 import pyarrow
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow.dataset import ParquetReadOptions
 
+from airflow_backfill_provider.warehouses.base import Versions
+from airflow_backfill_provider.warehouses.delta.dataset import dataset
 from airflow_backfill_provider.warehouses.delta.errors import interrupted
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
-# Spark's older timestamps would be read as nanoseconds, which do not reach beyond the year 2262.
-_READING = ParquetReadOptions(coerce_int96_timestamp_unit="us")
-
 
 @dataclass(frozen=True)
 class Pinned:
-    """A Delta table at the version that the call reads, and its name in the session as SQL."""
+    """A Delta table at the version that the session reads, and its name there as SQL."""
 
     table: DeltaTable
     sql: str
 
 
 class DeltaSession(Session):
-    """DuckDB in memory, in which the Delta tables of the root have their names."""
+    """DuckDB in memory, in which the Delta tables of the root have their names.
+
+    Each is opened once, at its latest version unless :meth:`read_at` says another, and stays at that version. Pins are no
+    part of a transaction.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement_timeout: timedelta | None, root: Root) -> None:
         super().__init__(connection, statement_timeout)
         self._root = root
-        self._pinned: dict[str, Pinned] = {}
-        self._registered: list[str] = []
-        self._views: list[str] = []
+        self._pinned: dict[tuple[str, int | None], Pinned] = {}
+        self._named: dict[Place, Pinned] = {}
+        self._found: dict[tuple[str, str], Place | None] = {}
+        self._versions: Versions = {}
+
+    def read_at(self, versions: Versions) -> None:
+        """From now on a table that is among them means that version of it."""
+        if versions != self._versions:
+            self._versions = versions
+            self._named = {}
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What version each table has that is pinned under its own name."""
+        return {str(place): pinned.table.version() for place, pinned in self._named.items()}
 
     def pin(self, place: Place) -> Pinned:
         """The published table, under its own name."""
-        uri = self._root.uri(place.schema, place.name)
-        if (pinned := self._pinned.get(uri)) is None:
-            stored = self.pin_stored(uri)
+        if (pinned := self._named.get(place)) is None:
+            stored = self.pin_stored(self._root.uri(place.schema, place.name), self._versions.get(str(place)))
             self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quote(place.schema)}")
-            self._connection.execute(f"CREATE VIEW {place.sql} AS SELECT * FROM {stored.sql}")
-            self._views.append(place.sql)
-            pinned = self._pinned[uri] = Pinned(stored.table, place.sql)
+            self._connection.execute(f"CREATE OR REPLACE VIEW {place.sql} AS SELECT * FROM {stored.sql}")
+            pinned = self._named[place] = Pinned(stored.table, place.sql)
         return pinned
 
-    def pin_stored(self, uri: str) -> Pinned:
-        """The table at this address, under a name that no user's SQL can mean.
+    def pin_stored(self, uri: str, version: int | None = None) -> Pinned:
+        """The table at this address and version, by default the latest, under a name that no user's SQL can mean.
 
         :raises deltalake.exceptions.TableNotFoundError: there is none.
         :raises deltalake.exceptions.DeltaProtocolError: it has a feature that cannot be read.
         """
-        if (pinned := self._pinned.get(uri)) is None:
-            table = self._root.open(uri)
+        if (pinned := self._pinned.get((uri, version))) is None:
+            table = self._root.open(uri, version)
             name = f"safe_backfill_{uuid4().hex}"
-            self._connection.register(name, table.to_pyarrow_dataset(parquet_read_options=_READING))
-            self._registered.append(name)
-            pinned = self._pinned[uri] = Pinned(table, quote(name))
+            self._connection.register(name, dataset(table, partial(self._root.files_of, uri)))
+            pinned = self._pinned[uri, version] = Pinned(table, quote(name))
         return pinned
-
-    def let_go(self) -> None:
-        """Forget every table: the next one that pins it has its latest version then."""
-        for view in self._views:
-            self._connection.execute(f"DROP VIEW IF EXISTS {view}")
-        for name in self._registered:
-            self._connection.unregister(name)
-        self._views, self._registered, self._pinned = [], [], {}
 
     def one_select(self, sql: str) -> str | None:
         """As :meth:`Session.one_select`; the Delta tables that the SELECT names can be read by it then."""
         if (text := super().one_select(sql)) is None:
             return None
         ((tree,),) = self.run(f"SELECT json_serialize_sql({text_literal(text)})")
-        for schema, name in _named(json.loads(tree)):
-            if (place := self._root.find(schema, name)) is not None:
+        for named in _named(json.loads(tree)):
+            if named not in self._found:
+                self._found[named] = self._root.find(*named)
+            if (place := self._found[named]) is not None:
                 self.pin(place)
         return text
 
@@ -127,8 +133,6 @@ class Sessions:
                 yield session
             finally:
                 self._open.discard(session)
-                with suppress(duckdb.Error):
-                    session.let_go()
                 session.close()
 
     def cancel(self) -> None:

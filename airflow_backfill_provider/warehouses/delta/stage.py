@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, Target
 from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession
-from airflow_backfill_provider.warehouses.delta.storage import Storage
+from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Pinned
+from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
 from airflow_backfill_provider.warehouses.relational.statements import Buckets
@@ -35,6 +36,7 @@ class DeltaStage(RowsByName[DeltaSession]):
         super().__init__(DIALECT, session, _LANDED, target, location, method)
         self._root = root
         self._storage = storage
+        self._table: DeltaTable | None = None
         self._committed = False
 
     @property
@@ -43,52 +45,73 @@ class DeltaStage(RowsByName[DeltaSession]):
 
     def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
         with translated("Making room"):
-            self._session.let_go()
             self._session.run(f"DROP TABLE IF EXISTS {_LANDED}")
             self.create()
+        partitions = [partition for recompute in recomputes for partition in recompute.partitions]
+        again = not self._tried.isdisjoint(partitions)
         staged = super().write(*recomputes)
-        partitions = [entry.partition for entry in staged]
         with translated(f"Keeping {describe(partitions)}"):
-            self._commit(partitions)
+            self._commit(partitions, again=again)
         return staged
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
+        # No transaction: what lands is in memory and thrown away before the next write.
         with translated(what):
-            try:
-                with self._session.transaction():
-                    yield
-                    self._refuse_unkeepable()
-            finally:
-                self._session.let_go()
+            yield
+            self._refuse_unkeepable()
+
+    def _text(self, recompute: Recompute) -> str:
+        self._session.read_at(recompute.versions)
+        text = super()._text(recompute)
+        unplanned = sorted(self._session.versions.keys() - recompute.versions.keys())
+        if recompute.versions and unplanned:
+            raise WarehouseError(
+                f"The SQL of {describe(recompute.partitions)} reads {', '.join(unplanned)}, which the SQL of the first "
+                "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
+                "of every partition."
+            )
+        return text
 
     def _published(self) -> str:
-        return self._session.pin(self._root.locate(self._target.table)).sql
+        """The latest version, whatever version of it the SELECT reads."""
+        return self._target_table.sql
+
+    @property
+    def _target_table(self) -> Pinned:
+        place = self._root.locate(self._target.table)
+        return self._session.pin_stored(self._root.uri(place.schema, place.name))
 
     def _refuse_unkeepable(self) -> None:
         """:raises WarehouseError: a value could not be read back from the target once it was published."""
-        place = self._root.locate(self._target.table)
         types = {column.name: column.type for column in self._target.columns}
         values = ", ".join(map(text_literal, _ABSENT))
-        for name in self._session.pin(place).table.metadata().partition_columns:
+        for name in self._target_table.table.metadata().partition_columns:
             if not DIALECT.is_text(types.get(name)):
                 continue
             ((rows,),) = self._session.run(f"SELECT count(*) FROM {_LANDED} WHERE {quote(name)} IN ({values})")
             if rows:
                 raise WarehouseError(
-                    f"{rows} rows have an empty {name} (or {_ABSENT[1]}), and {place} is partitioned by {name}: Delta would "
-                    f"keep NULL instead. Nothing was kept. Write NULL, or another text, in the SQL."
+                    f"{rows} rows have an empty {name} (or {_ABSENT[1]}), and {self._target.table} is partitioned by {name}: "
+                    f"Delta would keep NULL instead. Nothing was kept. Write NULL, or another text, in the SQL."
                 )
 
-    def _commit(self, partitions: Sequence[Partition]) -> None:
+    def _commit(self, partitions: Sequence[Partition], *, again: bool) -> None:
+        """Keep what landed; ``again`` says that something of these partitions may have been kept before."""
+        uri = self._storage.uri(self.location)
         with self._session.rows(self._keyed(partitions)) as rows:
-            if self._committed or self._root.is_table(self._storage.uri(self.location)):
-                keys = ", ".join(text_literal(partition.key) for partition in partitions)
-                write_deltalake(
-                    self._storage.open(self.location), rows, mode="overwrite", predicate=f"{quote(KEY)} IN ({keys})"
-                )
-            else:
+            if not self._committed and not self._root.is_table(uri):
                 self._storage.create(self.location, rows, partition_by=[KEY])
+                self._committed = True
+                return
+            # After a failed commit a handle may not be what the log says.
+            table, self._table = self._table or self._storage.open(self.location), None
+            over: dict[str, Any] = {"mode": "append"}
+            if again:
+                keys = ", ".join(text_literal(partition.key) for partition in partitions)
+                over = {"mode": "overwrite", "predicate": f"{quote(KEY)} IN ({keys})"}
+            write_deltalake(table, rows, writer_properties=QUICKLY, **over)
+            self._table = table
         self._committed = True
 
     def _keyed(self, partitions: Sequence[Partition]) -> str:

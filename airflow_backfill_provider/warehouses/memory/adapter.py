@@ -49,6 +49,7 @@ from airflow_backfill_provider.warehouses.base import (
     StorageItem,
     Target,
     Version,
+    Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.memory.measure import (
@@ -225,6 +226,12 @@ class MemoryWarehouse:
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        return {}
+
+    def require_versions(self, versions: Versions) -> None:
+        """No version is kept."""
 
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         return {

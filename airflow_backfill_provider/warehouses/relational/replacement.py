@@ -65,9 +65,18 @@ class Replacement:
                 " differ. Nothing was written. Plan and stage again."
             )
 
-    def refuse_moved(self) -> None:
-        """:raises TargetMoved: the range is not what the plan's baseline says."""
-        if moved := self._differing(self._publication.before, [self._published]):
+    def refuse_moved(self, known: Mapping[str, Fingerprint] | None = None) -> None:
+        """Compare the range with the plan's baseline.
+
+        :param known: what every partition holds, where that was read already; by default it is read now.
+        :raises TargetMoved: the range is not what the baseline says.
+        """
+        before = self._publication.before
+        if known is None:
+            moved = self._differing(before, [self._published])
+        else:
+            moved = {key: (mark.rows, known[key].rows) for key, mark in sorted(before.items()) if known[key] != mark}
+        if moved:
             raise TargetMoved(
                 f"{self._target.table} moved since the plan was made; nothing was written. {_named(moved)} "
                 "Rebase: plan these partitions again.",

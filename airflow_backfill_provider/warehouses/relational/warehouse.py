@@ -23,6 +23,7 @@ from airflow_backfill_provider.warehouses.base import (
     Source,
     Staged,
     Target,
+    Versions,
 )
 from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.relational import statements
@@ -73,6 +74,13 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     @abstractmethod
     def _covered(self, session: _Session, location: str, table: str) -> set[str]:
         """The keys that a backup covers, those without rows too; ``table`` is where its rows are."""
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        """None; an engine that keeps versions of its tables has its own."""
+        return {}
+
+    def require_versions(self, versions: Versions) -> None:
+        """There is none to read."""
 
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         if not partitions:

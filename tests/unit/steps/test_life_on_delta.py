@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from contract_engines import Delta
-from steps_world import DAYS, World, fill
+from deltalake import DeltaTable
+from steps_world import DAYS, World, fill, make_spec
 
+from airflow_backfill_provider.errors import PublishRefused, SpecError, VersionGone
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.warehouses.base import Action
 
 
@@ -52,3 +55,102 @@ def test_publishing_twice_commits_once(world: World) -> None:
 
     (receipt,) = world.warehouse.receipts(scoped.plan.target)
     assert (receipt.action, receipt.backfill_id, receipt.keys) == (Action.PUBLISH, world.id, DAYS)
+
+
+CHANGED = "UPDATE raw.orders SET amount = -1"
+"""Every amount of the source, which leaves the number of its rows as it was."""
+
+
+def vacuum(world: World, table: str) -> None:
+    """Remove every file that the table's latest version does not hold."""
+    path = world.warehouse._root.uri(*table.split("."))  # type: ignore[attr-defined]
+    DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_every_partition_is_recomputed_from_the_version_of_the_plan(world: World) -> None:
+    scoped = world.scope()
+    assert scoped.plan.source_versions == {"raw.orders": 1}
+    assert "raw.orders at version 1" in preview(scoped.plan)
+    world.engine.execute(CHANGED)
+
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+
+    assert world.amounts(DAYS[0]) == {0: None} | {order: order + 10 for order in range(1, 6)}
+
+
+def test_the_versions_are_among_the_facts_that_an_approval_is_for(world: World) -> None:
+    plan = world.scope(mode="plan").plan
+    world.engine.execute(CHANGED)
+
+    later = world.scope(mode="plan").plan
+
+    assert later.source_versions != plan.source_versions
+    assert later.plan_hash != plan.plan_hash
+    assert later.intent_hash == plan.intent_hash
+
+
+def test_a_plan_whose_version_was_vacuumed_says_so_before_anything_is_staged(world: World) -> None:
+    scoped = world.scope()
+    world.engine.execute(CHANGED)
+    vacuum(world, "raw.orders")
+
+    with pytest.raises(VersionGone, match=f"raw.orders.*version 1.*vacuumed.*{world.id}.*restage"):
+        world.stage(scoped)
+
+    assert set(world.ledger.counts(world.id)) == {PartitionState.PENDING}
+    assert world.warehouse.storage() == ()
+    world.run(backfill_id=world.id, restage=True)
+    assert world.ledger.backfill(world.id).state is BackfillState.COMPLETED
+    assert world.amounts(DAYS[0]) == {0: None} | dict.fromkeys(range(1, 6), -1)
+
+
+def test_other_checks_leave_the_versions_that_staged_work_rests_on(world: World) -> None:
+    scoped = world.scope()
+    world.stage(scoped)
+    world.engine.execute(CHANGED)
+    world.spec = make_spec(checks=[])
+
+    assert world.scope().plan.source_versions == scoped.plan.source_versions
+
+
+def test_a_rebase_takes_what_moved_from_the_latest_version(world: World) -> None:
+    world.prepare()
+    world.engine.execute("DELETE FROM raw.orders WHERE order_id = 5", CHANGED)
+
+    world.run(rebase=True)
+
+    assert world.amounts(DAYS[0]) == {0: None} | dict.fromkeys(range(1, 5), -1)
+    assert world.amounts(DAYS[1]) == {100: None} | {order: order + 10 for order in range(101, 106)}
+
+
+def test_the_plan_names_the_copied_backup_as_the_way_back_and_no_vacuum_takes_it(world: World) -> None:
+    old = world.published()
+    plan = world.run().plan
+    assert "from the copied backup, kept until 45 days after the publish" in preview(plan)
+    vacuum(world, "analytics.orders")
+
+    world.rollback()
+
+    assert world.published() == old
+
+
+def test_a_backup_that_lost_a_file_is_said_before_anything_is_touched(world: World) -> None:
+    world.run()
+    new = world.published()
+    (backup,) = [item.location for item in world.warehouse.storage() if item.kind == "backup"]
+    (file,) = Path(world.warehouse._storage.uri(backup)).glob("*.parquet")  # type: ignore[attr-defined]
+    file.unlink()
+
+    with pytest.raises(PublishRefused, match=f"The backup {backup} of {world.id} cannot be read"):
+        world.rollback()
+
+    assert world.published() == new
+
+
+def test_a_merge_is_refused_when_the_plan_is_made(world: World) -> None:
+    world.spec = make_spec(publish={"mechanism": "merge"})
+
+    with pytest.raises(SpecError, match=r"merge is not supported by Delta Lake.*supported: replace_partitions"):
+        world.scope(mode="plan")

@@ -98,6 +98,29 @@ def test_a_writer_inside_the_range_between_our_read_and_our_commit_is_never_lost
     assert (shop.amounts(), shop.outside()) == (twin.amounts(), twin.outside())
 
 
+@pytest.mark.parametrize("race", INSIDE.values(), ids=INSIDE)
+def test_a_writer_inside_the_range_between_the_backup_and_the_publish_is_noticed(shop: Shop, race: Race) -> None:
+    publication = shop.publication(shop.stage(*RANGE))
+    shop.warehouse.back_up(shop.target, "b1", RANGE, label="before")
+    race(shop)
+    left = shop.rows("SELECT * FROM orders ORDER BY id")
+
+    with pytest.raises(TargetMoved, match="nothing was written"):
+        shop.warehouse.replace_partitions(shop.target, publication)
+
+    assert shop.rows("SELECT * FROM orders ORDER BY id") == left
+
+
+def test_a_range_that_was_not_the_baseline_when_it_was_backed_up_is_refused(tmp_path: Path) -> None:
+    shop = Shop.create(tmp_path)
+    publication = shop.publication(shop.stage(*RANGE))
+    shop.append(order(500, "2024-01-03"))
+    shop.warehouse.back_up(shop.target, "b1", RANGE, label="before")
+
+    with pytest.raises(TargetMoved, match=r"2024-01-03 \(expected 10 rows, found 11\)"):
+        shop.warehouse.replace_partitions(shop.target, publication)
+
+
 @pytest.mark.parametrize("race", OUTSIDE.values(), ids=OUTSIDE)
 def test_a_writer_outside_the_range_is_no_obstacle_and_is_not_lost(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, race: Race

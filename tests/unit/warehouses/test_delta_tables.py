@@ -126,6 +126,46 @@ def test_a_source_that_cannot_be_read_is_named_with_its_feature(tmp_path: Path) 
         shop.stage(day(2), select=lambda _: f"{corrected(day(2))} AND id IN (SELECT id FROM raw.events)")
 
 
+def test_only_the_files_that_the_rows_may_be_in_are_opened(tmp_path: Path) -> None:
+    shop = Shop.create(tmp_path)
+    for name in ("by_day", "by_file"):
+        for number in range(1, 4):
+            rows = f"SELECT {number} AS id, DATE '2024-01-0{number}' AS day, 'eu' AS region, 1 AS amount"
+            by = "day" if name == "by_day" else None
+            write_deltalake(tmp_path / "raw" / name, rows_of(rows), mode="append", partition_by=by)
+        gone = [
+            uri for uri in DeltaTable(tmp_path / "raw" / name).file_uris(file_pruning_predicate="day = '2024-01-01'")
+        ]
+        assert len(gone) == 1
+        Path(gone[0]).unlink()
+
+        select = f"SELECT * FROM raw.{name} WHERE day >= DATE '2024-01-02' AND day < DATE '2024-01-03'"
+        assert shop.stage(day(2), select=lambda _, sql=select: sql).partitions[0].fingerprint.rows == 1
+        with pytest.raises(WarehouseError, match="parquet"):
+            shop.stage(day(2), select=lambda _, name=name: f"SELECT * FROM raw.{name}")
+
+
+def test_a_time_below_the_millisecond_that_the_log_rounds_to_is_found(tmp_path: Path) -> None:
+    write_deltalake(
+        tmp_path / "analytics" / "t", rows_of("SELECT 1 AS id, TIMESTAMP '2024-01-02 23:59:59.999999' AS at")
+    )
+    warehouse = DeltaWarehouse(str(tmp_path))
+    target = warehouse.describe("analytics.t", "at", ["id"])
+
+    with warehouse.open_stage(target, "b1", "x") as writer:
+        late = "SELECT * FROM analytics.t WHERE \"at\" > TIMESTAMP '2024-01-02 23:59:59.9995'"
+        assert write_one(writer, day(2), late).fingerprint.rows == 1
+
+
+def test_columns_that_have_other_names_in_the_files_are_not_read_as_absent(tmp_path: Path) -> None:
+    shop = Shop.create(tmp_path)
+    write_deltalake(tmp_path / "raw" / "events", rows_of("SELECT 1 AS id"))
+    rewrite_log(tmp_path / "raw" / "events", metadata(**{"columnMapping.mode": "name"}))
+
+    with pytest.raises(WarehouseError, match=r"columnMapping.mode = name"):
+        shop.stage(day(2), select=lambda _: f"{corrected(day(2))} AND id IN (SELECT id FROM raw.events)")
+
+
 def replace(warehouse: DeltaWarehouse, target: Target, partition: Partition, select: str) -> None:
     before = warehouse.fingerprint(target, Published(), [partition])
     with warehouse.open_stage(target, "b1", "batch-1") as writer:
