@@ -454,6 +454,9 @@ class Respelled:
     def select_columns(self, select: str) -> Any:
         return self._warehouse.select_columns(respelled(select))
 
+    def source_versions(self, selects: Any, tables: Any) -> Any:
+        return self._warehouse.source_versions([respelled(select) for select in selects], tables)
+
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         return self._warehouse.count_rows(target, staged, respelled(query), where=respelled(where))
 

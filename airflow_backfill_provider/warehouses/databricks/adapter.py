@@ -19,8 +19,10 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Source,
     StorageItem,
     Target,
+    Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
@@ -31,7 +33,9 @@ from airflow_backfill_provider.warehouses.databricks.session import Connect, Ses
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
+from airflow_backfill_provider.warehouses.databricks.versions import as_of, require_versions, source_versions
 from airflow_backfill_provider.warehouses.relational.replacement import count_rows
+from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.windows import Partition
@@ -91,6 +95,14 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform") as session:
             return catalog.select_columns(session, select)
+
+    def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
+        with self._reading("Reading the versions of the sources") as session:
+            return source_versions(session, selects, tables)
+
+    def require_versions(self, versions: Versions) -> None:
+        with self._reading("Reading the versions of the sources") as session:
+            require_versions(session, versions)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
@@ -192,6 +204,12 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
 
     def _locate(self, session: Session, name: str) -> Place:
         return catalog.describe_table(session, name).place
+
+    def _source(self, table: Table, source: Source, partitions: Sequence[Partition], *, name: str = "") -> Piece:
+        known = {one.casefold(): version for one, version in source.versions.items()}
+        version = known.get(source.table.casefold())
+        read = table.place.sql if version is None else f"{table.place.sql}{as_of(version)}"
+        return super()._source(table, source, partitions, name=name or read)
 
     def _find_table(self, session: Session, name: str) -> Table:
         return catalog.find_table(session, name)

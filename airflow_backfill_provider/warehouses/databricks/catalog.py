@@ -56,6 +56,16 @@ class Described:
         facts = self.facts
         return Place(facts["Catalog"], facts["Database"], facts["Table"], "VIEW" in self.kind, SPELLING)
 
+    @property
+    def is_versioned(self) -> bool:
+        """Whether it is a Delta table, whose earlier versions can be read."""
+        return "VIEW" not in self.kind and self.facts.get("Provider", "delta").lower() == "delta"
+
+    def dotted(self, name: str) -> str:
+        """Its name in the catalog's spelling, with as many parts as it was asked for by."""
+        place = self.place
+        return f"{place.database}.{place}" if name.count(".") == 2 else str(place)
+
 
 def parse_description(rows: Sequence[tuple[str, str, str | None]]) -> Described:
     """Take the rows of ``DESCRIBE TABLE EXTENDED`` apart: columns first, then sections under headings."""
@@ -146,9 +156,8 @@ def describe(session: Session, name: str, partition_by: str, key: Sequence[str],
     for column in (stored, *keys):
         if not column.hashable:
             raise SpecError(f"{name}.{column.name} is of type {column.type}, which cannot be compared or hashed.")
-    dotted = f"{place.database}.{place}" if name.count(".") == 2 else str(place)
     return Target(
-        dotted,
+        found.dotted(name),
         stored.name,
         table.clock(DIALECT, partition_by, reading),
         tuple(column.name for column in keys),

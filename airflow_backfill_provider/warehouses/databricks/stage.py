@@ -8,10 +8,12 @@ from databricks.sql.exc import Error
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.databricks.catalog import describe_table
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_name_mismatch, translated
 from airflow_backfill_provider.warehouses.databricks.session import Session
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
+from airflow_backfill_provider.warehouses.databricks.versions import pin
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece, fingerprints
 from airflow_backfill_provider.windows import Partition, describe, merge
@@ -70,7 +72,19 @@ class DatabricksStage:
             raise WarehouseError(
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
+        if not recompute.versions:
+            return text
+        text, unplanned = pin(text, recompute.versions, self._has_no_version)
+        if unplanned:
+            raise WarehouseError(
+                f"The SQL of {describe(recompute.partitions)} reads {', '.join(unplanned)}, which the SQL of the first "
+                "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
+                "of every partition."
+            )
         return text
+
+    def _has_no_version(self, name: str) -> bool:
+        return not describe_table(self._session, name).is_versioned
 
     def _create(self) -> None:
         if not self._exists:
@@ -96,7 +110,17 @@ class DatabricksStage:
             for partition in recompute.partitions
         )
         overrun = f"raise_error({SPELLING.text_literal(_OVERRUN)})"
+        if recompute.keep_unmatched:
+            counted = f"(SELECT {picks} FROM {counted} AS r UNION ALL {self._unmatched(recompute, rows)})"
         return f"SELECT {picks}, CASE {cases} ELSE {overrun} END AS {KEY} FROM {counted} AS r"
+
+    def _unmatched(self, recompute: Recompute, rows: str) -> str:
+        """The published rows of the partitions whose key the SELECT, which runs once more for it, does not return."""
+        place = describe_table(self._session, self._target.table).place
+        published = Piece.of(DIALECT, self._target, place.sql, recompute.partitions)
+        picks = ", ".join(f"r.{SPELLING.quote(name)}" for name in self._target.column_names)
+        match = " AND ".join(f"f.{name} = r.{name}" for name in map(SPELLING.quote, self._target.key))
+        return f"SELECT {picks} FROM {place.sql} AS r LEFT ANTI JOIN {rows} AS f ON {match} WHERE {published.predicate}"
 
     def _fingerprints(self, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         piece = Piece.of(DIALECT, self._target, self._rows, partitions)
