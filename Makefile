@@ -49,7 +49,7 @@ down: install
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	@.ci/need-spark || echo "Without it, the tests on Databricks SQL are skipped."
-	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
+	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder tests/unit tests/contract
 	$(PY) -m pytest tests/airflow
 
 lint: install
@@ -68,7 +68,7 @@ schema: install
 
 guarantees: install
 	@.ci/need-spark
-	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadfile tests/contract
+	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadgroup tests/contract
 
 package: install
 	@.ci/try-package

@@ -68,13 +68,5 @@ class DatabricksDialect:
         match = " AND ".join(f"r.{name} = s.{name}" for name in map(self.spelling.quote, names))
         return f"{left} LEFT SEMI JOIN ({right}) AS s ON {match}"
 
-    def count_schemas(self, database: str, schema: str) -> str:
-        raise NotImplementedError(
-            "receipts live in the table's own history, and the staging schema is made when missing"
-        )
-
-    def count_tables(self, database: str, schema: str, name: str) -> str:
-        raise NotImplementedError("receipts live in the table's own history")
-
 
 DIALECT = DatabricksDialect()

@@ -259,6 +259,10 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 time.sleep(pause.total_seconds() * random.uniform(0.5, 1.0))
             yield share
 
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with self._reading("Reading receipts", Published()) as session:
+            return Receipts(DIALECT, session.run, self._find_table(session, target.table).place).read()
+
     def storage(self) -> tuple[StorageItem, ...]:
         with self._reading("Listing stages and backups", Published()) as session:
             return self._storage.items(session)

@@ -76,6 +76,10 @@ class Dialect(Protocol):
         """The rows of the left side (alias ``r``) whose columns of these names are a row of the right side, as a FROM."""
         ...
 
+
+class CatalogDialect(Dialect, Protocol):
+    """An engine whose catalog can be asked by a SELECT."""
+
     def count_schemas(self, database: str, schema: str) -> str:
         """How many schemas have exactly this name: 1 or 0, whoever may use them."""
         ...

@@ -30,7 +30,6 @@ from airflow_backfill_provider.warehouses.relational import statements
 from airflow_backfill_provider.warehouses.relational.compare import compare_pieces
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -199,10 +198,6 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         examples = dict.fromkeys([*outside, *repeated])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
-
-    def receipts(self, target: Target) -> tuple[Receipt, ...]:
-        with self._reading("Reading receipts", Published()) as session:
-            return Receipts(self.dialect, session.run, self._find_table(session, target.table).place).read()
 
     def _pieces(
         self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]

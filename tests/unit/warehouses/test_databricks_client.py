@@ -14,7 +14,7 @@ from airflow_backfill_provider.connections import warehouse_for
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.warehouses.base import Published
 
-pytestmark = needs_spark
+pytestmark = [needs_spark, pytest.mark.spark]
 
 
 @pytest.fixture(autouse=True)

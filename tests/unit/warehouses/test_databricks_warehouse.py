@@ -24,7 +24,7 @@ from databricks_shop import (
 from airflow_backfill_provider.errors import PublishRefused, SpecError, TargetMoved, WarehouseError
 from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Target, Warehouse
 
-pytestmark = needs_spark
+pytestmark = [needs_spark, pytest.mark.spark]
 
 # More than anybody waits for; it is cancelled, or ended by its timeout.
 ENDLESS = "SELECT count(*) AS id FROM range(10000000000) AS a WHERE hash(id) % 7 = 8"
