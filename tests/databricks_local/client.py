@@ -10,19 +10,24 @@ from typing import Any
 from databricks_local.start import missing, start
 from databricks_local.tables import Tables
 
-__all__ = ["connect", "missing", "shared", "tables"]
+__all__ = ["connect", "connection", "missing", "shared", "tables"]
+
+
+def connection() -> dict[str, Any]:
+    """The fields of an Airflow connection that leads to it."""
+    return start().connection()
 
 
 def connect(settings: Mapping[str, str]) -> Any:
     """A connection of its own with these parameters of the session."""
     from databricks import sql
 
-    connection = start().connection()
-    extra = connection["extra"]
+    found = connection()
+    extra = found["extra"]
     return sql.connect(
-        connection["host"],
+        found["host"],
         extra["http_path"],
-        connection["password"],
+        found["password"],
         session_configuration=dict(settings) or None,
         _connection_uri=extra["_connection_uri"],
         enable_telemetry=False,

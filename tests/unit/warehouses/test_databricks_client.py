@@ -7,19 +7,22 @@ import time
 
 import pytest
 from databricks_local import client
-from databricks_local.start import start
 from databricks_shop import DAY, TABLE, create, needs_spark
 
 from airflow_backfill_provider.connections import warehouse_for
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.warehouses.base import Published
 
-pytestmark = [needs_spark, pytest.mark.spark]
+pytestmark = [
+    needs_spark,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:ProvidersManager.hooks is deprecated"),  # by the provider
+]
 
 
 @pytest.fixture(autouse=True)
 def connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_LOCAL_DATABRICKS", json.dumps(start().connection()))
+    monkeypatch.setenv("AIRFLOW_CONN_LOCAL_DATABRICKS", json.dumps(client.connection()))
 
 
 def test_a_spec_s_connection_opens_the_warehouse_through_airflow_s_hook() -> None:
