@@ -262,8 +262,6 @@ def test_a_query_that_fails_keeps_the_engine_s_message(orders: World) -> None:
 
 
 def test_reserved_words_and_odd_characters_are_measured(engine: Engine, orders: World) -> None:
-    if "odd names" in engine.lacks:
-        pytest.skip("the engine has no such names")
     engine.execute(
         'CREATE TABLE analytics."select" ("group" BIGINT, "order" DATE, "a ""b""; --" DECIMAL(12,2))',
         f"INSERT INTO analytics.\"select\" VALUES (1, DATE '{DAY}', 1.50), (2, DATE '{DAY}', NULL)",

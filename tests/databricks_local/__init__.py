@@ -10,5 +10,8 @@ mock of the engine: every statement is a commit, or a read, of real Delta tables
     thrift    what `databricks-sql-connector` asks
     rest      what the SQL Statement Execution API is asked
     queries   statements that run, their results, and how they are cancelled
+    rows      what a statement returned
     spark     the session's settings
+    client    connections for the tests, by the real client
+    tables    the tables of the shared Spark, emptied fast
 """

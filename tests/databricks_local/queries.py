@@ -11,6 +11,8 @@ import pyarrow
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from databricks_local.rows import fetched
+
 _TIMEOUT = "statement_timeout"
 _ZONE = "timezone"
 _ELSEWHERE = {_ZONE: "spark.sql.session.timeZone"}
@@ -63,7 +65,7 @@ class Query:
         if self._session.timeout:
             timer.start()
         try:
-            rows = spark.sql(self.sql).toArrow()
+            rows = fetched(spark.sql(self.sql))
             # A cancelled statement that was past its last job has come to its end.
             self.rows, self.state = rows, State.SUCCEEDED
         except PySparkException as error:

@@ -28,6 +28,8 @@ _SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # Each file of these tables is read anyway.
+    "spark.databricks.delta.stats.collect": "false",
     "spark.databricks.delta.stats.skipping": "false",
     # The files of a version are read from its checksum instead of by a query over the log.
     "spark.databricks.delta.allFilesInCrc.enabled": "true",
