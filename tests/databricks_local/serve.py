@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -53,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     folder, *jars = map(Path, sys.argv[1:])
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    threading.Thread(target=_end_with_the_parent, args=(folder,), daemon=True).start()
     queries = Queries(spark.start(jars, folder))
     Handler.service, Handler.api = Service(queries), Api(queries)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -64,8 +65,10 @@ def main() -> None:
     server.serve_forever()
 
 
-def _end_with_the_parent() -> None:
+def _end_with_the_parent(folder: Path) -> None:
     sys.stdin.buffer.read()
+    # A parent that was killed has not tidied up.
+    shutil.rmtree(folder, ignore_errors=True)
     # Spark's own way out waits for what runs; its Java process ends with its parent's pipe too.
     os._exit(0)
 
