@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-databricks lint types format schema guarantees package lowest bench bench-engines constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks lint types format schema guarantees package lowest bench bench-engines constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -49,7 +49,14 @@ down: install
 
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
+	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
+	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
+
+# Two pytests at once: a scheduler's test mostly waits.
+test-engines: install
 	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not spark" tests/unit tests/contract
+
+test-scheduler: install
 	$(PY) -m pytest tests/airflow
 
 test-databricks: install

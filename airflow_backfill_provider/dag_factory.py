@@ -24,6 +24,7 @@ from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 from airflow_backfill_provider.operators.stage_recompute import StageRecomputeOperator
+from airflow_backfill_provider.operators.trial import TrialOperator
 from airflow_backfill_provider.operators.validate_partition import ValidatePartitionOperator, ValidateRangeOperator
 from airflow_backfill_provider.spec.load import find_specs, load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -77,6 +78,8 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
+        if spec.trial.enabled:
+            scope >> TrialOperator(task_id="trial", spec=spec, **pool, **place) >> mapped_group
         scope >> mapped_group >> judged >> published >> announced >> report
         [probe, published] >> report
     return dag

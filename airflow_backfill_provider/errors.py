@@ -7,6 +7,8 @@
     ├── RequestError               the trigger's conf cannot be planned
     ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
     ├── Stopped                    a stop signal is set, or cannot be read
+    ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
+    ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -18,6 +20,7 @@
     │   ├── PartitionOverrun       staged rows lie outside their partition
     │   ├── ConnectionLost         may work when tried again
     │   └── LockTimeout            the engine's lock was not to be had in time; may work when tried again
+    ├── ReportNotWritten           the report's files could not be written; the ledger still has what they say
     └── LedgerError                the ledger said no, or cannot be read
         └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
 
@@ -48,6 +51,14 @@ class TransformRefused(BackfillError):
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class SwitchUnreadable(BackfillError):
+    """The kill switch cannot be read, or what was written to it is not in force."""
+
+
+class TrialFailed(BackfillError):
+    """One partition was tried, and a run of it cannot be trusted; nothing was published."""
 
 
 class ValidationFailed(BackfillError):
@@ -125,6 +136,10 @@ class ConnectionLost(WarehouseError):
 
 class LockTimeout(WarehouseError):
     """The engine's lock was not to be had in time; the same call may work when tried again."""
+
+
+class ReportNotWritten(BackfillError):
+    """The report's files could not be written; the ledger still has what they say."""
 
 
 class LedgerError(BackfillError):

@@ -31,6 +31,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": None,
                         "default": "45",
                     },
+                    "reports_folder": {
+                        "description": "Where the files of each backfill's report go: an absolute path or a URL that Airflow's "
+                        "object storage knows, such as s3://aws_default@bucket/backfills. With workers on several hosts "
+                        "it must be shared; nothing but people reads what is in it.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "s3://aws_default@bucket/backfills",
+                        "default": "{AIRFLOW_HOME}/safe_backfill_reports",
+                    },
                     "policy": {
                         "description": "strict refuses a plan that leaves one of the five questions to a default.",
                         "version_added": "0.1.0",

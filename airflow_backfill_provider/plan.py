@@ -25,9 +25,17 @@ from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Source, Target, Versions, Warehouse
+from airflow_backfill_provider.warehouses.base import (
+    ChildSwap,
+    Fingerprint,
+    Published,
+    Source,
+    Target,
+    Versions,
+    Warehouse,
+)
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, describe, periods
+from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
 
 
 class PlannedEra(Frozen):
@@ -75,6 +83,8 @@ class Plan(Frozen):
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
     replaced_per_second: int | None
+    swap: ChildSwap | None = None
+    """With ``publish.swap``, the children of the table that are exchanged."""
     answers: tuple[Answer, ...]
     warnings: tuple[str, ...]
     not_proven: tuple[str, ...]
@@ -123,7 +133,24 @@ class Plan(Frozen):
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
+        if self.swap is not None:
+            facts["swap"] = [list(self.swap.children), list(self.swap.losses)]
         return digest(facts)
+
+    @property
+    def trial_partition(self) -> Partition:
+        """The partition that is tried before the others.
+
+        The spec's, where the range holds it; or else the one with the most published rows, and where none has any, with
+        the most of the source, among those that are over.
+        """
+
+        def weight(partition: Partition) -> tuple[bool, int, int]:
+            key = partition.key
+            return partition.is_over(self.planned_at), self.baseline[key].rows, self.source_rows.get(key, 0)
+
+        written = written_trial(self.spec)
+        return next((one for one in self.partitions if one == written), None) or max(self.partitions, key=weight)
 
     def batches(self) -> tuple[Batch, ...]:
         """How the partitions are dealt out to mapped tasks."""
@@ -150,6 +177,8 @@ class Plan(Frozen):
     def _write_block(self, units: Sequence[Sequence[Partition]]) -> timedelta:
         if self.replaced_per_second is None:
             return timedelta()
+        if self.swap is not None:
+            return timedelta(seconds=self.baseline_rows / self.swap.reread_per_second)
         if self.target.version is not None:
             rows = self.target.version.rows
         else:
@@ -176,7 +205,7 @@ class Plan(Frozen):
             f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
             + (
                 f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
-                if fitting
+                if fitting and self.swap is None
                 else "No unit is short enough: raise max_write_block, or publish when nobody writes."
             )
         )
@@ -239,12 +268,20 @@ def build_plan(
         )
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
     _require_swappable(spec, described)
+    _require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
+    swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
     _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
-    warnings = [*resolution.notes, *_cautions(spec, skipped), *_swap_cautions(target), *unchecked]
+    warnings = [
+        *resolution.notes,
+        *_cautions(spec, partitions, skipped),
+        *_swap_cautions(target),
+        *_child_cautions(swap),
+        *unchecked,
+    ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
@@ -285,6 +322,7 @@ def build_plan(
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         replaced_per_second=capabilities.replaced_per_second,
+        swap=swap,
         answers=answers(spec, request),
         warnings=tuple(warnings),
         not_proven=(*NOT_PROVEN, *capabilities.unproven),
@@ -299,6 +337,12 @@ NOT_PROVEN = (
     "A source that was updated in place cannot show history as it was.",
     "Exports and caches that consumers made of the old rows are theirs to rebuild.",
 )
+
+
+def written_trial(spec: BackfillSpec) -> Partition | None:
+    """The partition that the spec wants tried; None when it leaves that open."""
+    target, key = spec.target, spec.trial.partition
+    return None if key is None else parse_key(key, target.grain, target.timezone)
 
 
 def target_reading(spec: BackfillSpec) -> Reading:
@@ -343,8 +387,16 @@ def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
     return ask
 
 
-def _cautions(spec: BackfillSpec, skipped: Sequence[Skipped]) -> list[str]:
+def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequence[Skipped]) -> list[str]:
     cautions = []
+    if not spec.trial.enabled:
+        cautions.append(
+            "trial.enabled is false: nothing shows that a second run gives the same rows, or that the undo works."
+        )
+    elif spec.trial.partition is not None and written_trial(spec) not in partitions:
+        cautions.append(
+            f"trial.partition {spec.trial.partition} is not in the range: the partition with the most published rows is tried."
+        )
     if spec.publish.unit != "range":
         cautions.append(
             f"publish.unit {spec.publish.unit}: each {spec.publish.unit} is published in a commit of its own, so the range is "
@@ -376,6 +428,17 @@ def _swap_cautions(target: Target) -> list[str]:
     ]
 
 
+def _child_cautions(swap: ChildSwap | None) -> list[str]:
+    if swap is None:
+        return []
+    return [
+        f"swap exchanges {len(swap.children)} partitions of the table ({', '.join(swap.children[:3])}"
+        f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
+        f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
+        *swap.losses,
+    ]
+
+
 def _require_swappable(spec: BackfillSpec, target: Target) -> None:
     """:raises SpecError: view_swap of a table, or another mechanism on a view."""
     swaps = spec.publish.mechanism == "view_swap"
@@ -389,6 +452,18 @@ def _require_swappable(spec: BackfillSpec, target: Target) -> None:
         raise SpecError(
             f"{target.table} is a view of {target.version.table}: publish.mechanism {spec.publish.mechanism} has no rows of its own to "
             f"replace. Name {target.version.table}, or use view_swap."
+        )
+
+
+def _require_mergeable(spec: BackfillSpec, target: Target) -> None:
+    """:raises SpecError: a merge would have to set a column that the table numbers itself."""
+    if spec.publish.mechanism != "merge":
+        return
+    if numbered := [column.name for column in target.columns if column.numbered and column.name not in target.key]:
+        raise SpecError(
+            f"{target.table} numbers {', '.join(numbered)} itself (GENERATED ALWAYS AS IDENTITY), so a merge cannot update it. Use "
+            "publish.mechanism replace_partitions, which keeps the numbers that are staged; or make the column GENERATED BY "
+            "DEFAULT, or name it in target.key."
         )
 
 

@@ -21,6 +21,7 @@ def preview(plan: Plan) -> str:
         *_which(plan),
         f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
+        *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),
         *(

@@ -1,7 +1,7 @@
 """The whole life of a backfill, as a ratio to the bare statements on the same engine in the same run.
 
 The table has 365 days of 27,000 rows (9.9 million). *Bare* is one ``CREATE TABLE AS`` of the corrected range and one
-transaction of ``DELETE`` and ``INSERT``. *Ours* is scope, stage (a statement per partition, in as many processes as
+transaction of ``DELETE`` and ``INSERT``. *Ours* is scope, trial, stage (a statement per partition, in as many processes as
 there are cores), checks, keyed comparison, backup, publish and verify, by the same step functions that the operators
 call. Both start from the same tables; a file is closed at the end. Not counted: starting Airflow's task processes, and
 making the ledger, which ``airflow safe-backfill init`` does once for all backfills.
@@ -90,6 +90,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
     from airflow_backfill_provider.steps.publish import publish
     from airflow_backfill_provider.steps.report import conclude
     from airflow_backfill_provider.steps.scope import Run, scope
+    from airflow_backfill_provider.steps.trial import try_partition
     from airflow_backfill_provider.steps.validate import validate_range
 
     phases: dict[str, float] = {}
@@ -110,6 +111,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
         with work(place) as here:
             request = Request(start_date=str(FIRST), end_date=str(FIRST + timedelta(days=days - 1)))
             scoped = timed("scope", lambda: scope(here, request, Run("bench", "bench", "bench")))
+            timed("trial", lambda: try_partition(here))
             batches = [(place, list(batch.keys)) for batch in scoped.batches]
         timed("stage", lambda: list(pool.map(stage, batches)))
         timed("validate", lambda: list(pool.map(validate, batches)))
@@ -121,7 +123,7 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
         seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
     assert result.published, result
     assert result.inserted == days * ROWS_PER_DAY, result
-    return {"seconds": seconds, "cpu": cpu, "phases": phases, "waits": waits}
+    return {"seconds": seconds, "cpu": cpu, "phases": phases, "waits": waits, "block": result.write_block_seconds}
 
 
 @contextmanager
@@ -180,6 +182,7 @@ def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = 
     Memory is watched in runs of its own: counting the pages of three processes every 20 ms costs them a core.
     """
     place = engine.fresh()
+    before = engine.cpu_seconds()
     command = [sys.executable, __file__, "--child", what, "--place", place, "--days", str(days)]
     environment = os.environ | {"BENCH_SCOPE": scope, "BENCH_ENGINE": type(engine).__name__.lower()}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
@@ -194,6 +197,7 @@ def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = 
         raise SystemExit(f"{what} at {days} days failed with status {child.returncode}")
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     result["peak"], result["tree"] = peak
+    result["server"] = engine.cpu_seconds() - before
     return result
 
 
@@ -284,7 +288,15 @@ def report(engine: Engine, days: int, scope: str, rounds: int) -> None:
         print(f"      processor seconds {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}", flush=True)
     else:
         longest = middle(max(b["waits"], default=0.0) for _, b in pairs)
-        print(f"      a live appender waited {longest:.2f} s at the longest, which is the lock's time", flush=True)
+        locked = middle(b["block"] for _, b in pairs)
+        print(
+            f"      the lock kept writers out for {locked:.2f} s; a live appender waited {longest:.2f} s at the longest"
+        )
+        cpu = [middle(run["server"] for run in runs) for runs in zip(*pairs, strict=True)]
+        print(
+            f"      processor seconds of the server {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 from airflow_backfill_provider.operators.stage_recompute import StageRecomputeOperator
+from airflow_backfill_provider.operators.trial import TrialOperator
 from airflow_backfill_provider.operators.validate_partition import ValidatePartitionOperator, ValidateRangeOperator
 
 SPEC = Path(__file__).parent / "backfills" / "fct_flights.yaml"  # read when a task runs, not when this file is parsed
@@ -41,6 +42,7 @@ with DAG(
             "reason": "by hand, in {{ run_id }}",
         },
     )
+    trial = TrialOperator(task_id="trial", spec=SPEC, pool=POOL)
     stage = StageRecomputeOperator.partial(
         task_id="stage",
         spec=SPEC,
@@ -54,7 +56,7 @@ with DAG(
     validate_range = ValidateRangeOperator(task_id="validate_range", spec=SPEC, pool=POOL)
     publish = AtomicPublishOperator(task_id="publish", spec=SPEC, pool=POOL)
     report = ReportOperator(task_id="report", spec=SPEC)
-    scope >> stage >> validate >> validate_range >> publish >> report
+    scope >> trial >> stage >> validate >> validate_range >> publish >> report
 
 with DAG(
     "example_rollback_by_hand",

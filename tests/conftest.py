@@ -8,8 +8,8 @@ import pytest
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        engine = getattr(item, "callspec", None) and item.callspec.params.get("engine")
-        if getattr(engine, "name", "") == "databricks":
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(getattr(parameter, "name", "") == "databricks" for parameter in parameters):
             item.add_marker(pytest.mark.spark)
         spark = item.get_closest_marker("spark") is not None
         item.add_marker(pytest.mark.xdist_group("spark" if spark else str(item.path)))

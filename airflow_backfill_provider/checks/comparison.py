@@ -26,7 +26,7 @@ def judge_measure(comparison: AnyMeasure, found: Findings) -> Outcome:
         if any(metric not in side for metric in metrics):
             return answer.unmeasured(expected)
     try:
-        old, new = _value(comparison, other), _value(comparison, found.staged)
+        old, new = value_of(comparison, other), value_of(comparison, found.staged)
         if old is None or new is None:
             return _absent(comparison, answer, expected, old, new, is_empty=not (found.rows_new or found.rows_old))
         distance = Distance.between(old, new, comparison.abs_tol, comparison.rel_tol)
@@ -76,8 +76,11 @@ def _is_percentage(comparison: AnyMeasure) -> bool:
     return comparison.rel_tol is not None and comparison.max_abs_change is None
 
 
-def _value(comparison: AnyMeasure, measured: Measured) -> Scalar:
-    """:raises ValueError: a value that is divided is not a finite number."""
+def value_of(comparison: AnyMeasure, measured: Measured) -> Scalar:
+    """The number that is compared, of rows of which all its metrics were measured; ``None`` when they have none.
+
+    :raises ValueError: a value that is divided is not a finite number.
+    """
     first, *others = (measured[metric] for metric in metrics_of_comparison(comparison))
     match comparison:
         case CompareAvg():

@@ -15,6 +15,10 @@ def _argument(*flags: str, **settings: Any) -> Arg:
 
 _SPEC = _argument("spec", help="path of the spec's YAML file")
 _BACKFILL_ID = _argument("backfill_id", help="12 characters, from the report or `airflow safe-backfill list`")
+_SWITCHED = (
+    _argument("name", help="name of the spec", nargs="?"),
+    _argument("--all", help="every backfill of this Airflow", action="store_true", dest="everything"),
+)
 _DEMO = (
     "Writes into one folder, ./.demo, and listens on 127.0.0.1 only. `run` starts over each time and stops its Airflow at the "
     "end; to remove everything, `demo down` and delete the folder."
@@ -114,10 +118,36 @@ def get_cli_commands() -> list[GroupCommand]:
                     ),
                 ),
                 ActionCommand(
+                    name="stop",
+                    help="Stop a backfill, or all, before the next partition; says what is still running",
+                    func=_lazy("stopping", "stop"),
+                    args=(
+                        *_SWITCHED,
+                        _argument(
+                            "--wait", help="seconds to wait until nothing runs any more; 1 when it still does", type=int
+                        ),
+                    ),
+                ),
+                ActionCommand(
+                    name="resume",
+                    help="Lift the stop of a backfill, or of all; says how each halted one goes on",
+                    func=_lazy("stopping", "resume"),
+                    args=_SWITCHED,
+                ),
+                ActionCommand(
                     name="status",
-                    help="Show one backfill: its summary and its audit trail",
+                    help="Show one backfill: its summary, what it waits for, how it goes on, and its audit trail",
                     func=_lazy("ledger", "status"),
                     args=(_BACKFILL_ID,),
+                ),
+                ActionCommand(
+                    name="report",
+                    help="Write the report of one backfill from the ledger, and say where its page is",
+                    func=_lazy("ledger", "report"),
+                    args=(
+                        _BACKFILL_ID,
+                        _argument("--folder", help="absolute path or URL instead of [safe_backfill] reports_folder"),
+                    ),
                 ),
                 ActionCommand(
                     name="list",

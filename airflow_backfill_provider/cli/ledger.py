@@ -1,4 +1,4 @@
-"""`safe-backfill status`, `list`, `abandon` and `accept`: what the ledger knows."""
+"""`safe-backfill status`, `report`, `list`, `abandon` and `accept`: what the ledger knows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from collections.abc import Callable
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.operators.report_files import write_report
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.way_on import way_on
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -20,10 +22,17 @@ def status(args: Namespace) -> None:
     """Print one backfill's summary and its audit trail."""
     with plain_errors(), open_ledger() as ledger:
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
+        print(f"  next        {way_on(ledger.backfill(args.backfill_id))}")
         print("Audit trail")
         for event in ledger.events(args.backfill_id):
             detail = f"  {json.dumps(event.detail, sort_keys=True)[:200]}" if event.detail else ""
             print(f"  {event.at:%Y-%m-%dT%H:%M:%SZ}  {event.action}  by {event.by}{detail}")
+
+
+def report(args: Namespace) -> None:
+    """Write one backfill's report and print where its page is."""
+    with plain_errors(), open_ledger() as ledger:
+        print(write_report(ledger, args.backfill_id, args.folder))
 
 
 def list_backfills(args: Namespace) -> None:

@@ -65,6 +65,11 @@ class LocalPostgres:
         return int(self._known()["port"])
 
     @property
+    def pid(self) -> int:
+        """The server's first process, which started all others; for a server that runs."""
+        return int((self._folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    @property
     def password(self) -> str:
         """The password of :attr:`user`, the server's superuser."""
         return str(self._known()["password"])

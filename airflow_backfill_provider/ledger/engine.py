@@ -135,7 +135,7 @@ def _create(url: URL, address: str) -> Engine:
             url,
             poolclass=NullPool,
             hide_parameters=True,
-            connect_args={"timeout": LOCK_TIMEOUT_SECONDS} if sqlite else {},
+            connect_args=_driver_settings(url),
         )
     except (ModuleNotFoundError, NoSuchModuleError) as exc:
         raise LedgerError(
@@ -151,6 +151,17 @@ def _create(url: URL, address: str) -> Engine:
     event.listen(engine, "begin", _begin_postgresql)
     # A claim reads the locks that were committed while it waited, which a stricter level would hide from it.
     return engine.execution_options(isolation_level="READ COMMITTED")
+
+
+def _driver_settings(url: URL) -> dict[str, Any]:
+    match url.get_backend_name(), url.get_driver_name():
+        case "sqlite", _:
+            return {"timeout": LOCK_TIMEOUT_SECONDS}
+        case _, "psycopg":
+            # A statement prepared by name is unknown, or another one, to the connection that a transaction pooler gives next.
+            return {"prepare_threshold": None}
+        case _:
+            return {}
 
 
 def _take_over_transactions(dbapi_connection: Any, _record: object) -> None:

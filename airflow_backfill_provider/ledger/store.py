@@ -308,11 +308,11 @@ class Ledger:
             backfill_rows.lock(connection, backfill_id)
             trail.add_event(connection, backfill_id, action, at=at, by=by, detail=detail or {})
 
-    def events(self, backfill_id: str) -> list[EventRecord]:
-        """The audit trail of a backfill, oldest first."""
+    def events(self, backfill_id: str, action: str | None = None) -> list[EventRecord]:
+        """The audit trail of a backfill, oldest first; only the lines of one action when it is given."""
         with self._read() as connection:
             backfill_rows.read(connection, backfill_id)
-            return trail.read_events(connection, backfill_id)
+            return trail.read_events(connection, backfill_id, action)
 
     def claim_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
         """Claim spans of the backfill's target for it; nothing happens when it owns them already.

@@ -35,11 +35,12 @@ def add_events(
     connection.execute(insert(EventRow), [{**common, "detail": dict(detail)} for detail in details])
 
 
-def read_events(connection: Connection, backfill_id: str) -> list[EventRecord]:
-    """The trail of one backfill, oldest first."""
+def read_events(connection: Connection, backfill_id: str, action: str | None) -> list[EventRecord]:
+    """The trail of one backfill, oldest first; of one action when it is given."""
+    wanted = [EventRow.backfill_id == backfill_id, *([EventRow.action == action] if action is not None else [])]
     rows = connection.execute(
         select(EventRow.sequence, EventRow.backfill_id, EventRow.at, EventRow.action, EventRow.actor, EventRow.detail)
-        .where(EventRow.backfill_id == backfill_id)
+        .where(*wanted)
         .order_by(EventRow.sequence)
     )
     return [EventRecord(*row) for row in rows]

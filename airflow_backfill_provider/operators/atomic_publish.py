@@ -34,4 +34,6 @@ class AtomicPublishOperator(BackfillOperator):
         with self.work(context) as work:
             result = publish(work)
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)
+            if result.write_block_seconds is not None:
+                self.log.info("Nobody else could write the table for %.1f s.", result.write_block_seconds)
             return asdict(result)

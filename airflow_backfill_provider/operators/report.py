@@ -1,4 +1,4 @@
-"""ReportOperator: say what came of the backfill, and fail unless that is good."""
+"""ReportOperator: say what came of the backfill, write it down, and fail unless it is good."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_backfill_provider.operators.base import BackfillOperator
 from airflow_backfill_provider.spec.request import Mode
 
+PAGE = "report"
+"""XCom key under which the address of the report's page is pushed."""
+
 
 class ReportOperator(BackfillOperator):
-    """Close the backfill and print its summary; the leaf that makes a failed backfill a failed run.
+    """Close the backfill, write its report and print its summary; the leaf that makes a failed backfill a failed run.
 
     A run's state is the state of its leaves, so this task runs always (``trigger_rule`` is ``all_done``) and fails
-    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed.
+    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed. The report
+    is written whatever came of the backfill; one that cannot be written is a warning and changes nothing.
     """
 
     heeds_stop_signals = False
@@ -24,6 +28,7 @@ class ReportOperator(BackfillOperator):
         super().__init__(trigger_rule=trigger_rule, **kwargs)
 
     def execute(self, context: Context) -> list[str]:
+        from airflow_backfill_provider.operators.report_files import try_to_write_report
         from airflow_backfill_provider.steps.report import conclude
 
         with self.work(context) as work:
@@ -31,6 +36,8 @@ class ReportOperator(BackfillOperator):
             if mode is None or mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
                 return self._without_backfill(context)
             summary = conclude(work)
+            if (page := try_to_write_report(work.ledger, work.backfill_id)) is not None:
+                context["ti"].xcom_push(key=PAGE, value=page)
             lines = summary.lines()
             self.log.info("%s", "\n".join(lines))
             if not summary.reached(mode):

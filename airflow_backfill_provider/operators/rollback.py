@@ -15,7 +15,7 @@ class RollbackOperator(BackfillOperator):
     """Restore the range of one published backfill in one commit; rows outside it stay as they are.
 
     Refuses when the range is no longer what was published, unless ``force``; a second run does nothing. The kill
-    switch does not hold it back.
+    switch does not hold it back. The backfill's report is written again.
 
     :param force: restore even though the range changed since; what gets overwritten is backed up. True, false, or
         text that renders to one of them; templated. Left out, it is the conf's ``force``, or false.
@@ -30,12 +30,18 @@ class RollbackOperator(BackfillOperator):
         self.force = force
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.operators.report_files import try_to_write_report
         from airflow_backfill_provider.steps.rollback import rollback
 
         with self.work(context) as work:
             asked = context["params"].get("force", False) if self.force is None else self.force
-            result = rollback(work, force=_flag(asked))
+            try:
+                result = rollback(work, force=_flag(asked))
+            finally:
+                try_to_write_report(work.ledger, work.backfill_id)
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)
+            if result.write_block_seconds is not None:
+                self.log.info("Nobody else could write the table for %.1f s.", result.write_block_seconds)
             return asdict(result)
 
 

@@ -24,12 +24,13 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain, Partition, require_zone
+from airflow_backfill_provider.windows import Grain, Partition, parse_key, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
 _DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
@@ -221,6 +222,9 @@ class PublishSpec(Frozen):
     leave the same rows."""
     keep_unmatched: bool = False
     """With ``merge``: keep published rows of the range whose key was not recomputed, instead of deleting them."""
+    swap: bool = False
+    """With ``replace_partitions`` on a table that PostgreSQL partitions by ``target.partition_by``: exchange its partitions
+    for tables that were filled before, instead of deleting and inserting rows while nobody else can write."""
     unit: Literal["range", "year", "month", "week", "day"] = "range"
     """What becomes visible in one commit: the whole range, or one period of it after the other, each with a commit of
     its own. Between two of them consumers see new rows beside old ones."""
@@ -232,11 +236,18 @@ class PublishSpec(Frozen):
     @property
     def commits(self) -> str:
         """How the range becomes visible, in words."""
+        if self.swap:
+            return "the partitions of the whole range are exchanged in one commit"
         return "the whole range in one commit" if self.unit == "range" else f"each {self.unit} in one commit"
 
     @property
     def way_back(self) -> str:
         """What a rollback does, in words."""
+        if self.swap:
+            return (
+                "exchanges the partitions again for the old ones, which are kept, or, once they do not fit any more, restores "
+                "exactly these partitions from them"
+            )
         if self.mechanism == "view_swap":
             return (
                 "points the view back to the version before, or, once rows outside the range were written, restores exactly "
@@ -263,6 +274,19 @@ class PublishSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _partitions_are_exchanged_whole_and_once(self) -> PublishSpec:
+        if self.swap and self.mechanism != "replace_partitions":
+            raise ValueError(
+                f"swap replaces whole partitions, which mechanism {self.mechanism} does not; leave one out"
+            )
+        if self.swap and self.unit != "range":
+            raise ValueError(
+                f"swap exchanges all partitions of the range in one short commit, which unit {self.unit} would not make "
+                "shorter; leave unit out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _a_view_is_swapped_once(self) -> PublishSpec:
         if self.mechanism == "view_swap" and self.unit != "range":
             raise ValueError(
@@ -270,6 +294,15 @@ class PublishSpec(Frozen):
                 "one commit: leave unit out"
             )
         return self
+
+
+class TrialSpec(Frozen):
+    """What is tried on one partition before the others are computed."""
+
+    enabled: bool = True
+    partition: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """The key of the partition that is tried; by default, and where the range does not hold it, the one with the most
+    published rows."""
 
 
 class RollbackSpec(Frozen):
@@ -301,6 +334,7 @@ class BackfillSpec(Frozen):
     compare: tuple[Comparison, ...] = ()
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
+    trial: TrialSpec = TrialSpec()
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 
@@ -309,6 +343,8 @@ class BackfillSpec(Frozen):
     def _name(cls, name: str) -> str:
         if not _NAME.match(name):
             raise ValueError("a name is lower-case letters, digits and _, starts with a letter, at most 40 characters")
+        if name == "all":
+            raise ValueError("all is the kill switch of every backfill; take another name")
         return name
 
     def era_of(self, partition: Partition) -> int:
@@ -354,6 +390,15 @@ class BackfillSpec(Frozen):
         uncompared = {name.casefold() for name in self.uncompared_columns}
         if keys := [name for name in self.target.key if name.casefold() in uncompared]:
             raise ValueError(f"{', '.join(keys)} is of the key, which matches rows, so it cannot be left out")
+        return self
+
+    @model_validator(mode="after")
+    def _the_trial_is_of_a_partition(self) -> BackfillSpec:
+        if self.trial.partition is not None:
+            try:
+                parse_key(self.trial.partition, self.target.grain, self.target.timezone)
+            except RequestError as error:
+                raise ValueError(f"trial.partition: {error}") from error
         return self
 
     @model_validator(mode="after")

@@ -5,9 +5,8 @@ A crash between any two lines leaves the old rows or the new rows, and running i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
 from airflow_backfill_provider.ledger.records import PartitionRecord
@@ -15,7 +14,9 @@ from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, Part
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
-from airflow_backfill_provider.steps.receipts import Written
+from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
+from airflow_backfill_provider.steps.mechanism import change
+from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import READY, validate_range
@@ -28,7 +29,6 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Staged,
-    Target,
 )
 from airflow_backfill_provider.windows import Partition, merge
 
@@ -66,6 +66,7 @@ def publish(work: Work) -> PublishResult:
     work.ledger.move(
         work.backfill_id, BackfillState.PUBLISHING, by=work.by, revision=revision, expected={BackfillState.VALIDATED}
     )
+    receipts: list[Receipt | None] = []
     try:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
@@ -73,12 +74,16 @@ def publish(work: Work) -> PublishResult:
         left = [one for one in plan.partitions if records[one.key].state is not PartitionState.PUBLISHED]
         require_unmoved_source(work, plan, left)  # of every unit before the first is written
         units = [unit for unit in plan.units() if not set(unit).isdisjoint(left)]
+        filled: Backup | None = None
         if any(_differs(plan, partition, records) for partition in left):
-            _back_up(work, plan)
+            if plan.spec.publish.swap:
+                filled = _fill(work, plan, records)
+            else:
+                _back_up(work, plan)
         # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
         keys_may_repeat = adds_no_key(work, plan)
         for unit in units:
-            _publish_unit(work, plan, unit, records, revision, keys_may_repeat=keys_may_repeat)
+            receipts.append(_publish_unit(work, plan, unit, records, revision, filled, keys_may_repeat=keys_may_repeat))
     except Stopped as stop:
         work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
         raise
@@ -90,7 +95,7 @@ def publish(work: Work) -> PublishResult:
             raise
     else:
         written = settle(work, plan)
-    return _published(work, plan, written)
+    return replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
 
 
 def _publish_unit(
@@ -99,34 +104,27 @@ def _publish_unit(
     unit: Sequence[Partition],
     records: Mapping[str, PartitionRecord],
     revision: int,
+    filled: Backup | None,
     *,
     keys_may_repeat: bool,
-) -> None:
-    """Replace one unit in one commit, unless it holds the staged rows already."""
+) -> Receipt | None:
+    """Replace one unit in one commit; None when it holds the staged rows already."""
+    receipt = None
     after = {partition.key: staged_fingerprint(records[partition.key]) for partition in unit}
     if any(_differs(plan, partition, records) for partition in unit):
         work.check_stop()
-        _change(work, plan)(
-            plan.target,
-            _publication(work, plan, unit, records, after, revision, keys_may_repeat=keys_may_repeat),
-        )
+        rows = filled or Staged(tuple(staged_partition(one, records[one.key]) for one in unit))
+        publication = _publication(work, plan, unit, rows, after, revision, keys_may_repeat=keys_may_repeat)
+        receipt = change(work.warehouse, plan.spec.publish)(plan.target, publication)
+        record_lock(work, receipt)
+        if receipt.write_block is not None:
+            detail = {"sequence": receipt.sequence, "seconds": receipt.write_block.total_seconds()}
+            work.ledger.record_event(work.backfill_id, WRITE_BLOCK_EVENT, by=work.by, detail=detail)
     else:
         found = work.warehouse.fingerprint(plan.target, Published(), unit)
         require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
     work.ledger.move_partitions(work.backfill_id, list(after), PartitionState.PUBLISHED, by=work.by)
-
-
-def _change(work: Work, plan: Plan) -> Callable[[Target, Publication], Receipt]:
-    mechanism = plan.spec.publish.mechanism
-    match mechanism:
-        case "replace_partitions":
-            return work.warehouse.replace_partitions
-        case "merge":
-            return work.warehouse.merge
-        case "view_swap":
-            return work.warehouse.swap_view
-        case _:
-            assert_never(mechanism)
+    return receipt
 
 
 def _differs(plan: Plan, partition: Partition, records: Mapping[str, PartitionRecord]) -> bool:
@@ -141,7 +139,7 @@ def _publication(
     work: Work,
     plan: Plan,
     unit: Sequence[Partition],
-    records: Mapping[str, PartitionRecord],
+    rows: Staged | Backup,
     after: Mapping[str, Fingerprint],
     revision: int,
     *,
@@ -160,7 +158,7 @@ def _publication(
         action=Action.PUBLISH,
         plan_hash=plan.plan_hash,
         partitions=tuple(unit),
-        rows=Staged(tuple(staged_partition(partition, records[partition.key]) for partition in unit)),
+        rows=rows,
         before={key: plan.baseline[key] for key in after},
         after=after,
         confirm=still_ours,
@@ -181,12 +179,14 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
         refuse_unverified(work, plan, unverified(work, plan))
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
     commits = len(written.publishes)
+    locked = locked_seconds(work.ledger, work.backfill_id)
     return PublishResult(
         True,
         count,
         deleted=sum(receipt.deleted for receipt in written.publishes),
         inserted=sum(receipt.inserted for receipt in written.publishes),
-        note="published in one commit" if commits == 1 else f"published in {commits} commits",
+        note=("published in one commit" if commits == 1 else f"published in {commits} commits") + locked_words(locked),
+        locked_seconds=locked,
     )
 
 
@@ -205,6 +205,15 @@ def _require_ready(work: Work, plan: Plan, records: Mapping[str, PartitionRecord
         )
     if not work.ledger.holds_range(work.backfill_id, merge(plan.partitions)):
         raise PublishRefused(f"Backfill {work.backfill_id} no longer holds the lock on its range. Nothing was written.")
+
+
+def _fill(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> Backup:
+    """Fill what will take the place of the published rows; from that commit on, those are what the backup holds."""
+    staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in plan.partitions))
+    filled = work.warehouse.fill_children(plan.target, work.backfill_id, staged)
+    marks = {key: asdict(mark) for key, mark in plan.baseline.items()}
+    work.ledger.set_backup(work.backfill_id, filled.location, marks, by=work.by)
+    return filled
 
 
 def _back_up(work: Work, plan: Plan) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from airflow_backfill_provider.warehouses.base import Action, Receipt
 
+WRITE_BLOCK_EVENT = "write_block"
+"""A line of the audit trail: for how many ``seconds`` the commit of that ``sequence`` kept everybody else from writing."""
+
 
 @dataclass(frozen=True)
 class Written:
@@ -53,3 +56,9 @@ def standing_over(receipts: Sequence[Receipt], keys: Collection[str]) -> Receipt
 
 def _ordered(receipts: Sequence[Receipt]) -> list[Receipt]:
     return sorted(receipts, key=lambda receipt: receipt.sequence)
+
+
+def longest_write_block(receipts: Sequence[Receipt | None]) -> float | None:
+    """For how many seconds nobody else could write, in the commit that took longest; None where nobody was kept out."""
+    blocks = [one.write_block.total_seconds() for one in receipts if one is not None and one.write_block is not None]
+    return max(blocks, default=None)

@@ -32,28 +32,34 @@ def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ..
 
 def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
     select = prepare(plan.spec, interval, plan.dialect, plan.arrived)
-    return Recompute(partitions, select, plan.spec.publish.keep_unmatched, plan.source_versions)
+    return Recompute(partitions, select, plan.spec.publish.keep_unmatched, versions=plan.source_versions)
 
 
-def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition]) -> bool:
+def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition], around: Partition | None = None) -> bool:
     """Whether ``scope: range`` may be used for these partitions; False when in an era no three of them lie side by side.
 
-    Three neighbours of each era are recomputed alone and together, in a stage that is dropped; once per plan intent.
+    Three neighbours of each era are recomputed alone and together, in a stage that is dropped; once per plan intent. Where
+    ``around`` has neighbours, it is among the three.
 
     :raises TransformRefused: the two ways give different rows; naming the partitions. Nothing was kept.
     """
     proved = {
         event.detail.get("era")
-        for event in work.ledger.events(work.backfill_id)
-        if event.action == PROOF_EVENT and event.detail.get("intent") == plan.intent_hash
+        for event in work.ledger.events(work.backfill_id, PROOF_EVENT)
+        if event.detail.get("intent") == plan.intent_hash
     }
-    return all(era in proved or _prove(work, plan, era, members) for era, members in _by_era(plan, partitions).items())
+    eras = _by_era(plan, partitions)
+    return all([era in proved or _prove(work, plan, era, members, around) for era, members in eras.items()])
 
 
-def _prove(work: Work, plan: Plan, era: int, partitions: Sequence[Partition]) -> bool:
-    neighbours = next((run[:NEIGHBOURS] for run in side_by_side(partitions) if len(run) >= NEIGHBOURS), None)
-    if neighbours is None:
+def _prove(work: Work, plan: Plan, era: int, partitions: Sequence[Partition], around: Partition | None) -> bool:
+    runs = [run for run in side_by_side(partitions) if len(run) >= NEIGHBOURS]
+    if not runs:
         return False
+    run = next((run for run in runs if around in run), runs[0])
+    middle = run.index(around) if around in run else 0
+    first = min(max(middle - NEIGHBOURS // 2, 0), len(run) - NEIGHBOURS)
+    neighbours = run[first : first + NEIGHBOURS]
     alone, jointly = _both_ways(work, plan, neighbours)
     differing = [key for key, mark in alone.items() if jointly[key] != mark]
     if differing:

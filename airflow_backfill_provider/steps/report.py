@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from airflow_backfill_provider.errors import TransitionRefused
@@ -14,6 +15,9 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
+from airflow_backfill_provider.steps.locked import locked_seconds
+from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
+from airflow_backfill_provider.steps.trial import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -47,6 +51,12 @@ class Summary:
     """Partitions whose published rows repeat or lack keys, so that old and new rows could not be matched."""
     failures: tuple[str, ...]
     """One line per partition that was rejected or failed."""
+    write_block: timedelta | None
+    """How long nobody else could write the table, in the longest commit of a publish; None where nobody was kept out."""
+    locked_seconds: float | None = None
+    """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
+    trial: Trial | None = None
+    """What the trial of this very plan found; None when none passed."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -64,8 +74,7 @@ class Summary:
     @property
     def undo(self) -> str:
         """The command that restores the range."""
-        name, found = self.plan.spec.name, self.backfill.backfill_id
-        return f"""airflow dags trigger rollback__{name} --conf '{{"backfill_id": "{found}"}}'"""
+        return undo_command(self.plan, self.backfill.backfill_id)
 
     def lines(self) -> list[str]:
         """The summary as text, a line each."""
@@ -84,13 +93,24 @@ class Summary:
             f"{changed:,} changed, {added:,} added, {removed:,} removed{unmatched}",
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
+            f"  trial       {self.trial or 'none passed'}",
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
+        if self.write_block is not None:
+            blocked = f"nobody else could write {plan.target.table} for {self.write_block.total_seconds():.1f} s"
+            lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
+        if self.locked_seconds is not None:
+            lines.append(f"  locked      nobody could read the table for {self.locked_seconds:.3f} s")
         if backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
         lines += [f"  not proven  {line}" for line in plan.not_proven]
         return lines
+
+
+def undo_command(plan: Plan, backfill_id: str) -> str:
+    """What a person runs to restore the range of this backfill."""
+    return f"""airflow dags trigger rollback__{plan.spec.name} --conf '{{"backfill_id": "{backfill_id}"}}'"""
 
 
 def summarise(ledger: Ledger, backfill_id: str) -> Summary:
@@ -116,6 +136,12 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             for key, record in records.items()
             if record.state in failed
         ),
+        trial=trial_of(ledger, plan),
+        write_block=max(
+            (timedelta(seconds=event.detail["seconds"]) for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)),
+            default=None,
+        ),
+        locked_seconds=locked_seconds(ledger, backfill_id),
     )
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.steps.receipts import standing_over
+from airflow_backfill_provider.steps.locked import locked_words, record_lock
+from airflow_backfill_provider.steps.mechanism import undo
+from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import (
@@ -35,6 +37,8 @@ class RollbackResult:
     deleted: int
     inserted: int
     note: str = ""
+    write_block_seconds: float | None = None
+    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
 
 
 def rollback(work: Work, *, force: bool = False) -> RollbackResult:
@@ -79,9 +83,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     after = _require_backup(work, plan, backup, marks)
     restored = plan.select(sorted(written.published))
     receipts: list[Receipt] = []
-    # A merge is undone by the backup's rows as a replacement is.
-    swaps = plan.spec.publish.mechanism == "view_swap"
-    undo = work.warehouse.swap_view if swaps else work.warehouse.replace_partitions
+    restore = undo(work.warehouse, plan.spec.publish)
     with _range_lock(work, plan, receipts):
         before = _before(work, plan, restored, force=force)
         # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
@@ -96,7 +98,8 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
                 after={partition.key: after[partition.key] for partition in unit},
                 keys_may_repeat=force,
             )
-            receipts.append(undo(plan.target, publication))
+            receipts.append(restore(plan.target, publication))
+            record_lock(work, receipts[-1])
     _require_restored(work, plan, restored, after)
     _record(work)
     return RollbackResult(
@@ -104,7 +107,9 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         len(restored),
         deleted=sum(receipt.deleted for receipt in receipts),
         inserted=sum(receipt.inserted for receipt in receipts),
-        note="restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits",
+        note=("restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits")
+        + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
+        write_block_seconds=longest_write_block(receipts),
     )
 
 

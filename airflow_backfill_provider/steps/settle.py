@@ -26,6 +26,10 @@ class PublishResult:
     deleted: int
     inserted: int
     note: str = ""
+    write_block_seconds: float | None = None
+    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
+    locked_seconds: float | None = None
+    """How long nobody could read the table, where partitions were exchanged and that is known."""
 
 
 def settle(work: Work, plan: Plan) -> Written:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.transform.cutoff import cut_off
-from airflow_backfill_provider.transform.lint import Finding, lint
+from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import render
+from airflow_backfill_provider.transform.second_run import over, reordered
 from airflow_backfill_provider.windows import Partition
 
-__all__ = ["Finding", "lint", "prepare", "render", "require_query", "to_select"]
+__all__ = [
+    "ORDER_DEPENDENT",
+    "Finding",
+    "lint",
+    "over",
+    "prepare",
+    "render",
+    "reordered",
+    "require_query",
+    "to_select",
+    "unrepeatable",
+]
 
 
 def prepare(spec: BackfillSpec, partition: Partition, dialect: str, arrived: str = "") -> str:

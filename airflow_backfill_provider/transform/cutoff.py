@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import sqlglot
 from sqlglot import Token, exp
 from sqlglot.dialects.dialect import Dialect
 
 from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.transform import reads
 from airflow_backfill_provider.transform.cut import Shape, shape_of
 from airflow_backfill_provider.transform.parse import names_end_alike, same_table, tables_read
 
-_PLAIN = {"this", "db", "catalog", "alias"}
 _KEPT = 64
 
 
-class _Read(NamedTuple):
-    """Where a statement names the source: the first and the last token of the name."""
-
-    first: int
-    last: int
-    has_alias: bool
-
-
-_READS: dict[tuple[Shape, str, str, str], tuple[_Read, ...]] = {}
+_READS: dict[tuple[Shape, str, str, str], tuple[reads.Read, ...]] = {}
 
 
 def cut_off(select: str, source: str, arrived: str, dialect: str, origin: str = "The SQL") -> str:
@@ -36,17 +27,17 @@ def cut_off(select: str, source: str, arrived: str, dialect: str, origin: str = 
     tokens = Dialect.get_or_raise(dialect).tokenize(select)
     # Two parses take some 20 ms; the partitions of a backfill differ in their literals only.
     known = (shape_of(tokens), source, arrived, dialect)
-    if (reads := _READS.get(known)) is None:
-        reads = _find_reads(select, tokens, source, arrived, dialect, origin)
+    if (found := _READS.get(known)) is None:
+        found = _find_reads(select, tokens, source, arrived, dialect, origin)
         if len(_READS) >= _KEPT:
             _READS.clear()
-        _READS[known] = reads
-    return _bound(select, tokens, reads, arrived)
+        _READS[known] = found
+    return _bound(select, tokens, found, arrived)
 
 
 def _find_reads(
     select: str, tokens: Sequence[Token], source: str, arrived: str, dialect: str, origin: str
-) -> tuple[_Read, ...]:
+) -> tuple[reads.Read, ...]:
     """Where the source is read, proved by parsing what the text becomes."""
     tree = sqlglot.parse_one(select, dialect=dialect)
     _refuse_other_spellings(tree, source, dialect, origin)
@@ -57,28 +48,20 @@ def _find_reads(
             "in source.table and in the SQL, or leave source.cutoff out."
         )
     for table in tables:
-        if surplus := [name for name, value in table.args.items() if value and name not in _PLAIN]:
+        if surplus := reads.more_than_a_name(table):
             raise TransformRefused(
                 f"{origin} reads {table.sql(dialect)}: a read with {', '.join(surplus)} cannot be bounded by source.cutoff."
             )
-    by_start = {token.start: number for number, token in enumerate(tokens)}
-    reads = tuple(
-        _Read(by_start[table.parts[0].meta["start"]], by_start[table.parts[-1].meta["start"]], bool(table.alias))
-        for table in tables
-    )
-    bounded = sqlglot.parse_one(_bound(select, tokens, reads, arrived), dialect=dialect)
+    found = reads.find(tables, tokens)
+    bounded = sqlglot.parse_one(_bound(select, tokens, found, arrived), dialect=dialect)
     if bounded != _bounded_tree(tree, tables, arrived, dialect):
         raise TransformRefused(f"{origin} reads {source} in a way that source.cutoff cannot bound.")
-    return reads
+    return found
 
 
-def _bound(select: str, tokens: Sequence[Token], reads: Sequence[_Read], arrived: str) -> str:
-    """The text with each read as a subquery of its own, from the last to the first."""
-    for read in sorted(reads, reverse=True):
-        start, last, end = tokens[read.first].start, tokens[read.last].start, tokens[read.last].end + 1
-        alias = "" if read.has_alias else f" AS {select[last:end]}"
-        select = f"{select[:start]}(SELECT * FROM {select[start:end]} WHERE {arrived}){alias}{select[end:]}"  # noqa: S608
-    return select
+def _bound(select: str, tokens: Sequence[Token], found: Sequence[reads.Read], arrived: str) -> str:
+    """The text with each read as a subquery of its own."""
+    return reads.replaced(select, tokens, found, lambda name: f"(SELECT * FROM {name} WHERE {arrived})")  # noqa: S608
 
 
 def _refuse_other_spellings(tree: exp.Expr, source: str, dialect: str, origin: str) -> None:

@@ -37,6 +37,13 @@ _ORDERED_AGGREGATE = frozenset(
 )
 
 
+ORDER_DEPENDENT = frozenset(
+    {"unordered_window", "unordered_limit", "unordered_distinct", "unordered_aggregate", "window_ties"}
+)
+"""The codes of findings by which the result may depend on the order in which rows are stored or read."""
+_UNREPEATABLE = ORDER_DEPENDENT | {"clock", "random"}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing to be wary of; ``line`` counts in the rendered SQL, ``None`` when it is not known."""
@@ -108,6 +115,24 @@ def lint(
             )
         )
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: (finding.line or 0, finding.code)))
+
+
+def unrepeatable(spec: BackfillSpec, partition: Partition, dialect: str) -> tuple[Finding, ...]:
+    """What in the transform may give other rows when it runs again over the same ones.
+
+    Last come the window functions that take rows in an order: ties in it may be broken in another way each time.
+
+    :raises TransformRefused: as :func:`lint`.
+    """
+    transform = spec.transform_of(partition)
+    tree = parse(render(transform, partition), spec.target.table, dialect, transform.file or "The SQL").tree
+    known = [finding for finding in _nodes(tree, dialect) if finding.code in _UNREPEATABLE]
+    ties = [
+        _finding(node, "window_ties", "is repeatable only when no two rows tie in its ORDER BY", dialect)
+        for node in tree.find_all(exp.Window)
+        if _window_function(node) in _ORDERED_WINDOW and node.args.get("order")
+    ]
+    return tuple(dict.fromkeys([*known, *ties]))
 
 
 def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:

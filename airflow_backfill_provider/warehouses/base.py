@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -49,6 +49,8 @@ class Column:
     nullable: bool = True
     hashable: bool = True
     generated: bool = False
+    numbered: bool = False
+    """The table numbers it itself: an INSERT may be made to keep a value, and no UPDATE can set one."""
 
 
 class ConstraintKind(StrEnum):
@@ -287,20 +289,42 @@ class Receipt:
     deleted: int
     inserted: int
     committed_at: datetime
+    write_block: timedelta | None = field(default=None, compare=False)
+    """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
+    locked_for: timedelta | None = field(default=None, compare=False)
+    """How long nobody could read the table; known where children were exchanged, to the caller of that alone."""
+
+
+@dataclass(frozen=True)
+class ChildSwap:
+    """What an exchange of the children of a partitioned table will come to, as seen when it was planned."""
+
+    children: tuple[str, ...]
+    """The tables that hold the range and nothing else, by name."""
+    losses: tuple[str, ...]
+    """What the tables that take their place will lack, a sentence each."""
+    reread_per_second: int
+    """A cautious estimate of how many rows are held against the baseline in a second, while nobody else can write."""
+    locked_for: timedelta
+    """A cautious estimate of how long nobody can read the table."""
 
 
 @dataclass(frozen=True)
 class StorageItem:
-    """A stage, a backup or an old version that exists: for listing and clean-up."""
+    """A stage, a backup, a shadow, spare tables or an old version that exists: for listing and clean-up."""
 
     backfill_id: str
     """Of an old version, the backfill that pointed the view away from it."""
     kind: str
-    """``stage``, ``backup`` or ``version``."""
+    """``stage``, ``backup``, ``shadow``, ``spare`` or ``version``."""
     location: str
     bytes: int
     modified_at: datetime
     """Of an old version, when the view was pointed away from it."""
+
+
+AFTERWARDS = "safe_backfill_afterwards"
+"""What a SELECT calls the published table as it would be once staged rows were published."""
 
 
 @dataclass(frozen=True)
@@ -311,8 +335,19 @@ class Recompute:
     select: str
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
+    over: StagedPartition | None = None
+    """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
     versions: Versions = field(default_factory=dict, hash=False)
     """The version of every table that the SELECT reads; without any, it reads the latest of all."""
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """A copy of some partitions of the published table, to rehearse on what is to be done to it."""
+
+    warehouse: Warehouse
+    """Knows the shadow by ``target``; stages and backups are the same here as in the warehouse that made it."""
+    target: Target
 
 
 class StageWriter(Protocol):
@@ -452,6 +487,19 @@ class Warehouse(Protocol):
         """
         ...
 
+    def open_shadow(
+        self, target: Target, backfill_id: str, partitions: Sequence[Partition]
+    ) -> AbstractContextManager[Shadow]:
+        """A table made from the target's definition that holds these partitions as they are published.
+
+        Every promise about the target is kept for it, its receipts are its own, no consumer can read it, and nothing that is
+        done to it touches the target or keeps anybody from it. It is gone when the context ends; a killed one is listed in
+        :meth:`storage`. References to other tables are not part of it.
+
+        :raises PublishRefused: the published rows do not fit the table's own definition, so no rollback could put them back.
+        """
+        ...
+
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         """Replace every row of the partitions with the given rows, by name, in one commit with its receipt.
 
@@ -491,16 +539,43 @@ class Warehouse(Protocol):
         """
         ...
 
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        """Whether whole children of the partitioned table hold exactly these partitions, and which; read only.
+
+        :raises SpecError: they do not, or exchanging them would break something; the message says what was found.
+        """
+        ...
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        """Fill tables that can take the place of the children, and commit; nobody is kept waiting.
+
+        What is returned becomes the backup in the commit of :meth:`swap_children`. There is one for a backfill: what an
+        earlier attempt left is used again, or filled anew.
+
+        :raises PublishRefused: the rows break a constraint, or the children cannot be exchanged any more.
+        """
+        ...
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`replace_partitions`, by exchanging whole children for the tables that were filled.
+
+        ``publication.rows`` is what :meth:`fill_children` returned. The children are kept there, unread and unwritten, so
+        that the same call rolls back; when they do not fit any more, that replaces the rows instead.
+
+        :raises: as :meth:`replace_partitions`.
+        """
+        ...
+
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         """Every receipt of the table, oldest first; empty when none was ever written."""
         ...
 
     def storage(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup and old version that exists in this warehouse."""
+        """Every stage, backup, shadow, set of spare tables and old version that exists in this warehouse."""
         ...
 
     def drop(self, location: str) -> None:
-        """Remove a stage, a backup or an old version; silent when it is gone already.
+        """Remove a stage, a backup, a shadow or an old version; silent when it is gone already.
 
         :raises WarehouseError: a view shows that version.
         """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -218,12 +221,25 @@ def test_a_paused_dag_stops_between_partitions_and_clearing_goes_on(shop: Shop) 
 
 
 def test_the_switch_stops_a_running_backfill_and_one_that_is_missing_stops_everything(shop: Shop) -> None:
-    shop.sql("UPDATE raw.slowness SET numbers = 60000000")
+    command = shop.airflow.cli
+    with pytest.raises(AirflowDied, match=r"no backfill named 'slow_order'.*orders, slow_orders.*Nothing was changed"):
+        command("safe-backfill", "stop", "slow_order")
+    shop.sql("UPDATE raw.slowness SET numbers = 300000000")
     run_id, found = trigger(shop, "backfill__slow_orders", WHOLE)
     wait_until(lambda: shop.staged(found) >= 1 or None, "a partition to be staged", timeout=120)
-    shop.api.set_variable(SWITCH, '{"slow_orders": true}')
+    printed = command("safe-backfill", "stop", "slow_orders", "--wait", "60")
+    assert '{"all": false, "slow_orders": true}' in printed
+    assert re.search(
+        rf"Still running: backfill__slow_orders {re.escape(run_id)} partitions.stage_recompute\[2024.*", printed
+    )
+    assert printed.splitlines()[-1] == "Nothing runs any more."
     assert shop.api.wait_for_run("backfill__slow_orders", run_id, timeout=120) == "failed"
+    assert "airflow safe-backfill resume slow_orders" in shop.api.failures("backfill__slow_orders", run_id)
     assert shop.state(found) is BackfillState.HALTED
+    clear = f"airflow dags clear backfill__slow_orders --run-id {run_id} --only-failed -y"
+    assert f"Lift the stop (airflow safe-backfill resume slow_orders), then: {clear}" in command(
+        "safe-backfill", "status", found
+    )
     assert shop.staged(found) < len(DAYS)
     assert shop.corrected("slow_orders") == 0
 
@@ -233,8 +249,25 @@ def test_the_switch_stops_a_running_backfill_and_one_that_is_missing_stops_every
     other, _ = run_to(shop, "backfill__orders", WHOLE, "failed")
     assert "missing or cannot be read" in shop.api.failures("backfill__orders", other)
 
-    shop.api.set_variable(SWITCH, "run")
-    shop.api.clear("backfill__slow_orders", run_id)
+    with pytest.raises(AirflowDied, match="missing or cannot be read"):
+        command("safe-backfill", "resume", "slow_orders")
+    assert "Everything is stopped already" in command("safe-backfill", "stop", "--all")
+    hidden = shop.airflow.env | {f"AIRFLOW_VAR_{SWITCH.upper()}": "run"}
+    refused = subprocess.run(
+        [sys.executable, "-m", "airflow", "safe-backfill", "stop", "--all"], env=hidden, capture_output=True, text=True
+    )
+    assert refused.returncode != 0, "tasks go on, whatever is written to the database"
+    assert "Nothing was changed" in refused.stderr
+    assert f"AIRFLOW_VAR_{SWITCH.upper()}" in refused.stderr
+
+    shop.api.set_variable(SWITCH, '{"all": true, "slow_orders": true}')
+    printed = command("safe-backfill", "resume", "slow_orders")
+    assert '{"all": true, "slow_orders": false}' in printed
+    assert "Still stopped: all. Lift it with: airflow safe-backfill resume --all" in printed
+    assert clear not in printed
+    shop.sql("UPDATE raw.slowness SET numbers = 1")
+    assert clear in command("safe-backfill", "resume", "--all")
+    command(*clear.split()[1:])
     assert shop.api.wait_for_run("backfill__slow_orders", run_id, timeout=240) == "success"
     assert shop.corrected("slow_orders") == len(DAYS)
 

@@ -48,6 +48,7 @@ def test_everything_that_computes_runs_in_the_pool_and_what_must_always_run_does
     in_pool = {task_id for task_id, pool in pools.items() if pool == "side"}
     assert in_pool == {
         "pool_ready",
+        "trial",
         "partitions.stage_recompute",
         "partitions.validate_partition",
         "validate_range",
@@ -86,6 +87,15 @@ def test_evidence_comes_early_and_the_cap_is_set_per_run(folder: Path) -> None:
     for task_id in ("partitions.stage_recompute", "partitions.validate_partition"):
         assert "upstream" in str(tasks[task_id].weight_rule).lower()
         assert tasks[task_id].max_active_tis_per_dagrun == 3
+
+
+def test_the_trial_comes_before_the_mapped_tasks_and_is_left_out_when_it_is_switched_off(folder: Path) -> None:
+    (folder / "untried.yaml").write_text(SPEC.format(name="untried") + "trial: {enabled: false}\n")
+    dags = make(folder, "orders")
+    tried = dags["backfill__orders"].task_dict
+    assert tried["trial"].upstream_task_ids == {"scope_partitions"}
+    assert "trial" in tried["partitions.stage_recompute"].upstream_task_ids
+    assert "trial" not in dags["backfill__untried"].task_dict
 
 
 def test_the_report_is_the_only_leaf_and_runs_whatever_happened(folder: Path) -> None:

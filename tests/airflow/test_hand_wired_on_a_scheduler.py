@@ -55,6 +55,7 @@ def test_a_backfill_wired_by_hand_publishes_and_the_rollback_wired_by_hand_resto
     assert set(states.values()) == {"success"}
     assert {task_id.split("[")[0] for task_id in states} == {
         "scope",
+        "trial",
         "stage",
         "validate",
         "validate_range",

@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import duckdb_outside
 import postgres_server
 import sqlglot
 from databricks_local import client as databricks_local
@@ -190,17 +191,10 @@ class DuckDB:
         return DuckDBWarehouse(self.path, staging_dir=tmp_path / "staging")
 
     def execute(self, *statements: str) -> None:
-        import duckdb
-
-        with duckdb.connect(str(self.path)) as connection:
-            for sql in statements:
-                connection.execute(sql)
+        duckdb_outside.run(self.path, *statements)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        import duckdb
-
-        with duckdb.connect(str(self.path)) as connection:
-            return connection.execute(sql).fetchall()
+        return duckdb_outside.run(self.path, sql)
 
     def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
         import duckdb
@@ -285,9 +279,7 @@ class Delta:
 
     @contextmanager
     def _connection(self, *, copied: bool) -> Iterator[Any]:
-        import duckdb
-
-        with duckdb.connect() as connection:
+        with duckdb_outside.empty() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             for number, path in enumerate(self._paths()):
                 connection.register(f"dataset{number}", self._dataset(path))

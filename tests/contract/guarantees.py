@@ -26,6 +26,8 @@ PROMISES = {
     "publish": "A range is replaced in one commit, or not at all, and nothing else is touched",
     "merge": "A merge leaves what a replacement leaves, and writes only what differs",
     "views": "A view is pointed to a new version of its table, and back, in one commit; no row beside the range is lost",
+    "shadow": "A publish and its undo can be rehearsed on a copy of a few partitions, and nobody notices",
+    "interruptions": "Killed, cut off, cancelled or out of time at any step, a call has happened or has not, and works when repeated",
     "receipts": "A receipt is there exactly when its rows are",
     "storage": "Stages and backups are listed and dropped, and nothing else can be",
 }

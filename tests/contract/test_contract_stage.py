@@ -9,7 +9,14 @@ from stage_writing import write_one
 
 from airflow_backfill_provider.errors import BackfillError, PartitionOverrun, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Recompute, Staged, StagedPartition
+from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
+    Fingerprint,
+    Published,
+    Recompute,
+    Staged,
+    StagedPartition,
+)
 
 DAY = "2024-01-02"
 ROW = (20, DAY, "x", "1.00", "n", "2024-01-02 10:00:00")
@@ -46,6 +53,20 @@ def test_staging_changes_nothing_that_consumers_see(world: World) -> None:
 
     assert world.engine.tables() == tables
     assert world.contents() == contents
+
+
+def test_a_select_may_read_the_table_as_it_would_be_once_staged_rows_were_published(world: World) -> None:
+    neighbour = RANGE[1]
+    corrected = only(world.stage_corrected(DAY))
+
+    def afterwards(key: str) -> Fingerprint:
+        select = world.select(key).replace("analytics.orders", AFTERWARDS)
+        with world.warehouse.open_stage(world.target, "b1", "again") as writer:
+            (staged,) = writer.write(Recompute((day(key),), select, over=corrected))
+        return staged.fingerprint
+
+    assert afterwards(DAY) == corrected.fingerprint != world.fingerprint(DAY)[DAY]
+    assert afterwards(neighbour) == world.fingerprint(neighbour)[neighbour]
 
 
 def test_rows_land_by_name_when_the_columns_come_in_another_order(orders: World) -> None:

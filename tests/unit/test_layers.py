@@ -28,6 +28,7 @@ LAYERS = {
     "plan": 4,
     "preview": 4,
     "spec_fit": 4,
+    "reporting": 5,
     "resolution": 4,
     "steps": 4,
     "switch": 4,

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Shadow,
     Source,
     StorageItem,
     Target,
@@ -141,6 +143,22 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         except BaseException:
             self._drop_quietly(backup.location)
             raise
+
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        location = self._storage.new_location("shadow", backfill_id, "trial")
+        try:
+            with self._reading("Copying into a shadow") as session:
+                (published,) = self._pieces(session, target, Published(), partitions)
+                self._storage.create_like(session, location, backfill_id, published.table)
+                names = ", ".join(f"r.{SPELLING.quote(name)}" for name in target.column_names)
+                session.run(
+                    f"INSERT INTO {self._storage.sql(location)} BY NAME "
+                    f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
+                )
+            yield Shadow(self, replace(target, table=f"{self._storage.schema}.{location}"))
+        finally:
+            self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         publication.refuse_incomplete(self.method)

@@ -64,9 +64,13 @@ class DatabricksDialect:
         # A sum of comparisons would be a tree as deep as there are bounds.
         return f"size(filter(array({', '.join(bounds)}), low -> low <= {column})) - 1", table
 
-    def semi_join(self, left: str, right: str, names: Sequence[str]) -> str:
+    def semi_join(self, left: str, rights: Sequence[str], names: Sequence[str]) -> str:
         match = " AND ".join(f"r.{name} = s.{name}" for name in map(self.spelling.quote, names))
-        return f"{left} LEFT SEMI JOIN ({right}) AS s ON {match}"
+        return f"{left} LEFT SEMI JOIN ({' UNION ALL '.join(rights)}) AS s ON {match}"
+
+    def is_worth_a_span(self, column_type: str) -> bool:
+        # Files that cannot match are left out while it joins (dynamic file pruning).
+        return False
 
 
 DIALECT = DatabricksDialect()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from databricks.sql.exc import Error
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
-from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, Fingerprint, Recompute, StagedPartition, Target
 from airflow_backfill_provider.warehouses.databricks.catalog import describe_table
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_name_mismatch, translated
@@ -72,16 +72,31 @@ class DatabricksStage:
             raise WarehouseError(
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
-        if not recompute.versions:
+        if recompute.versions:
+            text, unplanned = pin(text, recompute.versions, self._has_no_version)
+            if unplanned:
+                raise WarehouseError(
+                    f"The SQL of {describe(recompute.partitions)} reads {', '.join(unplanned)}, which the SQL of the first "
+                    "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
+                    "of every partition."
+                )
+        if recompute.over is None:
             return text
-        text, unplanned = pin(text, recompute.versions, self._has_no_version)
-        if unplanned:
-            raise WarehouseError(
-                f"The SQL of {describe(recompute.partitions)} reads {', '.join(unplanned)}, which the SQL of the first "
-                "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
-                "of every partition."
-            )
-        return text
+        name = SPELLING.quote(AFTERWARDS)
+        return f"WITH {name} AS (\n{self._afterwards(recompute.over)}\n) SELECT * FROM (\n{text}\n) AS rerun"
+
+    def _afterwards(self, staged: StagedPartition) -> str:
+        """A SELECT of the published table as it would be with these rows in the place of their partition's."""
+        names = ", ".join(f"r.{SPELLING.quote(name)}" for name in self._target.column_names)
+        tables = self._published(), self._storage.sql(staged.location)
+        kept, landed = (Piece.of(DIALECT, self._target, table, (staged.partition,)) for table in tables)
+        return (
+            f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE "
+            f"UNION ALL SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}"
+        )
+
+    def _published(self) -> str:
+        return describe_table(self._session, self._target.table).place.sql
 
     def _has_no_version(self, name: str) -> bool:
         return not describe_table(self._session, name).is_versioned
@@ -116,11 +131,10 @@ class DatabricksStage:
 
     def _unmatched(self, recompute: Recompute, rows: str) -> str:
         """The published rows of the partitions whose key the SELECT, which runs once more for it, does not return."""
-        place = describe_table(self._session, self._target.table).place
-        published = Piece.of(DIALECT, self._target, place.sql, recompute.partitions)
+        published = Piece.of(DIALECT, self._target, self._published(), recompute.partitions)
         picks = ", ".join(f"r.{SPELLING.quote(name)}" for name in self._target.column_names)
         match = " AND ".join(f"f.{name} = r.{name}" for name in map(SPELLING.quote, self._target.key))
-        return f"SELECT {picks} FROM {place.sql} AS r LEFT ANTI JOIN {rows} AS f ON {match} WHERE {published.predicate}"
+        return f"SELECT {picks} FROM {published.table} AS r LEFT ANTI JOIN {rows} AS f ON {match} WHERE {published.predicate}"
 
     def _fingerprints(self, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         piece = Piece.of(DIALECT, self._target, self._rows, partitions)

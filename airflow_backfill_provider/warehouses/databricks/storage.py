@@ -1,4 +1,4 @@
-"""Where stages and backups are: a Delta table each in a schema of their own, in the catalog that the connection opens."""
+"""Where stages, backups and shadows are: a Delta table each in a schema of their own, in the connection's catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_backfill_provider.warehouses.databricks.errors import is_absent
 from airflow_backfill_provider.warehouses.databricks.session import Session
 
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-_LOCATION = re.compile(r"\A(?P<kind>stage|backup)__[a-z0-9_]+__[0-9a-f]{12}\Z")
+_LOCATION = re.compile(r"\A(?P<kind>stage|backup|shadow)__[a-z0-9_]+__[0-9a-f]{12}\Z")
 _BACKFILL, _COVERED = "safe_backfill.backfill_id", "safe_backfill.covered_partitions"
 
 
@@ -51,7 +51,7 @@ class Storage:
         :raises WarehouseError: the location is not one of ours.
         """
         if not _LOCATION.match(location):
-            raise WarehouseError(f"{location!r} is not the location of a stage or a backup.")
+            raise WarehouseError(f"{location!r} is not the location of a stage, a backup or a shadow.")
         return SPELLING.quote_path(*self._parts, location)
 
     def create(
@@ -72,12 +72,18 @@ class Storage:
         """
         kind = location.partition("__")[0]
         properties = {_BACKFILL: backfill_id} | ({_COVERED: json.dumps(list(covered))} if covered else {})
-        written = ", ".join(f"{SPELLING.text_literal(k)} = {SPELLING.text_literal(v)}" for k, v in properties.items())
-        statement = (
+        self._make(
+            session,
             f"CREATE TABLE {self.sql(location)} {definition} "
-            f"COMMENT {SPELLING.text_literal(f'{kind} of backfill {backfill_id}')} TBLPROPERTIES ({written})"
-            + (f" AS {rows}" if rows else "")
+            f"COMMENT {SPELLING.text_literal(f'{kind} of backfill {backfill_id}')} {_written(properties)}"
+            + (f" AS {rows}" if rows else ""),
         )
+
+    def create_like(self, session: Session, location: str, backfill_id: str, table: str) -> None:
+        """Make the location's table, empty, with the definition of a published one: its columns, partitions and constraints."""
+        self._make(session, f"CREATE TABLE {self.sql(location)} LIKE {table} {_written({_BACKFILL: backfill_id})}")
+
+    def _make(self, session: Session, statement: str) -> None:
         try:
             session.run(statement)
         except Error as exc:
@@ -94,7 +100,7 @@ class Storage:
         return set(json.loads(self._properties(session, location).get(_COVERED, "[]")))
 
     def items(self, session: Session) -> tuple[StorageItem, ...]:
-        """Every stage and backup there is, by location."""
+        """Every stage, backup and shadow there is, by location."""
         try:
             names = sorted(str(row[1]) for row in session.run(f"SHOW TABLES IN {SPELLING.quote_path(*self._parts)}"))
         except Error as exc:
@@ -136,3 +142,10 @@ class Storage:
                 raise
             raise WarehouseError(f"{location} is gone from {self.schema}: it was dropped. Stage again.") from exc
         return {str(row[0]): str(row[1]) for row in rows}
+
+
+def _written(properties: Mapping[str, str]) -> str:
+    values = ", ".join(
+        f"{SPELLING.text_literal(key)} = {SPELLING.text_literal(value)}" for key, value in properties.items()
+    )
+    return f"TBLPROPERTIES ({values})"

@@ -10,7 +10,9 @@ import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from datetime import timedelta
+from functools import partial
 from uuid import uuid4
 
 import deltalake
@@ -27,6 +29,7 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Shadow,
     Source,
     Staged,
     StorageItem,
@@ -39,6 +42,7 @@ from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
+from airflow_backfill_provider.warehouses.delta.shadow import copy_definition
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
 from airflow_backfill_provider.warehouses.delta.versions import require_version
@@ -83,6 +87,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         self._storage = Storage(self._root)
         self._sessions = Sessions(self._root, statement_timeout, threads=max(1, (os.cpu_count() or 1) // sharers))
         self._lock_timeout = lock_timeout
+        self._shadow: DeltaWarehouse | None = None
         self._held: Held | None = None
 
     @property
@@ -152,7 +157,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         try:
             with translated(f"Staging into {location}"), self._sessions.session() as session:
                 self._storage.prepare()
-                stage = DeltaStage(self._root, self._storage, session, target, location, self.method)
+                stored = partial(self._stored, session)
+                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored)
                 yield stage
         finally:
             if stage is None or stage.is_empty:
@@ -178,6 +184,26 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         except BaseException:
             self.drop(backup.location)
             raise
+
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        location = self._storage.new_location("shadow", backfill_id, "trial")
+        try:
+            root = Root(self._storage.uri(location), self._root.options)
+            with self._reading("Copying into a shadow", Published()) as session:
+                self._storage.prepare()
+                (published,) = self._pieces(session, target, Published(), partitions)
+                place = self._root.locate(target.table)
+                with session.rows(copied(target, published.table, published.predicate)) as rows:
+                    copy_definition(session.pin(place).table, root.uri(place.schema, place.name), rows, root.options)
+            shadow = self._shadow = copy(self)
+            shadow._root, shadow._sessions = root, self._sessions.of(root)
+            try:
+                yield Shadow(shadow, target)
+            finally:
+                self._shadow = None
+        finally:
+            self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         publication.refuse_incomplete(self.method)
@@ -220,7 +246,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             self._storage.drop(location)
 
     def cancel(self) -> None:
-        self._sessions.cancel()
+        for warehouse in filter(None, (self, self._shadow)):
+            warehouse._sessions.cancel()
 
     def close(self) -> None:
         """Nothing is held between calls."""

@@ -117,10 +117,15 @@ class Sessions:
     def __init__(self, root: Root, statement_timeout: timedelta | None, threads: int) -> None:
         self._root = root
         self._statement_timeout = statement_timeout
+        self._threads = threads
         # Without replacements, no name in a user's SQL means a variable of this process.
         self._config: dict[str, Any] = {"threads": threads, "python_enable_replacements": False}
         self._open: set[DeltaSession] = set()
         self.cancelled = threading.Event()
+
+    def of(self, root: Root) -> Sessions:
+        """The same of another root."""
+        return Sessions(root, self._statement_timeout, self._threads)
 
     @contextmanager
     def session(self) -> Iterator[DeltaSession]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,9 +31,16 @@ class DeltaStage(RowsByName[DeltaSession]):
     """One batch attempt's stage: a Delta table of its own, made by the first write that keeps something."""
 
     def __init__(
-        self, root: Root, storage: Storage, session: DeltaSession, target: Target, location: str, method: str
+        self,
+        root: Root,
+        storage: Storage,
+        session: DeltaSession,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
     ) -> None:
-        super().__init__(DIALECT, session, _LANDED, target, location, method)
+        super().__init__(DIALECT, session, _LANDED, target, location, method, stored)
         self._root = root
         self._storage = storage
         self._table: DeltaTable | None = None

@@ -24,7 +24,7 @@ _FOLDER = "_safe_backfill"
 _COVERED = "covered_partitions"
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _LOCATION = re.compile(
-    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|backup)-[A-Za-z0-9_-]+-[0-9a-f]{12}\Z"
+    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|backup|shadow)-[A-Za-z0-9_-]+-[0-9a-f]{12}\Z"
 )
 
 
@@ -66,7 +66,9 @@ class Storage:
         :raises WarehouseError: the location is not one of ours.
         """
         if not _LOCATION.match(location):
-            raise WarehouseError(f"{location!r} is not the location of a stage or a backup in {self._root.name}.")
+            raise WarehouseError(
+                f"{location!r} is not the location of a stage, a backup or a shadow in {self._root.name}."
+            )
         return self._root.uri(_FOLDER, *location.split("/"))
 
     def open(self, location: str) -> DeltaTable:
@@ -119,7 +121,7 @@ class Storage:
         return {key for commit in self.open(location).history() for key in json.loads(commit.get(_COVERED) or "[]")}
 
     def items(self) -> tuple[StorageItem, ...]:
-        """Every stage and backup there is, by location; one that was left half dropped too."""
+        """Every stage, backup and shadow there is, by location; one that was left half dropped too."""
         found = []
         for backfill_id in self._folders(_FOLDER):
             for name in self._folders(f"{_FOLDER}/{backfill_id}"):

@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import duckdb
 
@@ -24,6 +27,7 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Shadow,
     Source,
     Staged,
     StorageItem,
@@ -38,6 +42,7 @@ from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.publish import publish
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
+from airflow_backfill_provider.warehouses.duckdb.shadow import copy_definition
 from airflow_backfill_provider.warehouses.duckdb.swap import swap
 from airflow_backfill_provider.warehouses.duckdb.swaps import VERSION, drop_version, old_versions
 from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
@@ -89,6 +94,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
                 "appended while a range is replaced, without an error. Run: pip install 'duckdb>=2.0'"
             )
         self._files = StagingFolder(Path(staging_dir) if staging_dir is not None else Path(f"{path}.backfill"))
+        self._shadow: DuckDBWarehouse | None = None
         self._door = Door(
             Path(path),
             self._files.folder,
@@ -156,7 +162,8 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         try:
             with translated(f"Staging into {location}"), self._door.session() as session:
                 database = session.attach(self._files.path(location), options=WRITABLE)
-                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method)
+                stored = partial(self._stored, session)
+                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method, stored)
                 stage.create()
                 with session.bulk_loading():
                     yield stage
@@ -180,6 +187,27 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         except BaseException:
             self._files.drop(backup.location)
             raise
+
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        self._files.create()
+        location = self._files.new_location("shadow", backfill_id, "trial")
+        try:
+            with self._reading("Copying into a shadow", Published()) as session:
+                (published,) = self._pieces(session, target, Published(), partitions)
+                database = session.attach(self._files.path(location), options=WRITABLE)
+                copied = copy_definition(session, database, target, published)
+            # Not through the gate of the warehouse, which nobody is to wait at for a rehearsal.
+            with TemporaryDirectory(prefix="safe-backfill-") as gate:
+                shadow = self._shadow = copy(self)
+                shadow._door = self._door.of(self._files.path(location), Path(gate))
+                try:
+                    yield Shadow(shadow, copied)
+                finally:
+                    self._shadow = None
+                    shadow.close()
+        finally:
+            self._files.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         require_table(target)
@@ -227,7 +255,8 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             drop_version(session, location)
 
     def cancel(self) -> None:
-        self._door.cancel()
+        for warehouse in filter(None, (self, self._shadow)):
+            warehouse._door.cancel()
 
     def close(self) -> None:
         """Let go of every handle; the warehouse file is open only while a call runs."""

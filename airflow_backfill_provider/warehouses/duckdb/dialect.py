@@ -40,9 +40,13 @@ class DuckDBDialect:
         joined = f"{table} ASOF JOIN (VALUES {values}) AS bounds(number, low) ON {column} >= bounds.low"
         return "bounds.number", joined
 
-    def semi_join(self, left: str, right: str, names: Sequence[str]) -> str:
+    def semi_join(self, left: str, rights: Sequence[str], names: Sequence[str]) -> str:
         match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in names)
-        return f"{left} SEMI JOIN ({right}) AS s ON {match}"
+        return f"{left} SEMI JOIN ({' UNION ALL '.join(rights)}) AS s ON {match}"
+
+    def is_worth_a_span(self, column_type: str) -> bool:
+        # It finds the span itself while it joins.
+        return False
 
     def count_schemas(self, database: str, schema: str) -> str:
         return (

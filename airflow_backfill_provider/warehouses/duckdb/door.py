@@ -53,6 +53,13 @@ class Door:
         self._name: str | None = None
         self._cancelled_at = float("-inf")
 
+    def of(self, path: Path, gate: Path) -> Door:
+        """The way to another file of ours, with the same settings and a gate of its own, kept in that folder."""
+        spill = {"temp_directory": self._own["temp_directory"]}
+        threads = self._own["threads"]
+        assert isinstance(threads, int)
+        return Door(path, gate, spill | self._config, self._lock_timeout, self._statement_timeout, threads)
+
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A session in memory, without the warehouse, that spills into the staging folder.

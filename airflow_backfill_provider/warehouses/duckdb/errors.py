@@ -11,6 +11,8 @@ from airflow_backfill_provider.errors import LockTimeout, WarehouseError
 
 _HELD_BY_ANOTHER = ("Could not set lock on file", "Conflicting lock is held")
 _OPEN_IN_THIS_PROCESS = "Unique file handle conflict"
+_UNWRITABLE = "Could not write file"
+"""Of a commit that a full disk ended, which DuckDB reports as it reports a conflict."""
 
 
 def held_by_another_process(error: duckdb.Error) -> bool:
@@ -33,6 +35,10 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except duckdb.TransactionException as exc:
+        if _UNWRITABLE in str(exc):
+            raise WarehouseError(
+                f"{what} could not be written; nothing of it was kept: {exc} Free disk space first."
+            ) from exc
         raise LockTimeout(f"{what} met another transaction on the same table and was undone: {exc} Try again.") from exc
     except duckdb.InterruptException as exc:
         raise WarehouseError(f"{what} was cancelled; nothing of it was kept.") from exc

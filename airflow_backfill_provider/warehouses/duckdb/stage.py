@@ -2,44 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from airflow_backfill_provider.warehouses.base import Target
+from airflow_backfill_provider.warehouses.base import Fingerprint, Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import locate
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER, StageTable, stored_columns
-from airflow_backfill_provider.warehouses.relational.statements import Piece
+from airflow_backfill_provider.warehouses.relational.stage import Landed, StageTable, stored_columns
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
+from airflow_backfill_provider.windows import Partition
 
 ROWS = "main.staged_rows"
 """The table of a stage or backup file that holds its rows."""
 COVERS = "main.covered_partitions"
 """The table of a backup file that holds the keys it covers, those without rows too."""
+NUMBER = quote("safe_backfill_statement")
+"""The column of a stage that tells which statement wrote a row, so that each is held to its own partitions."""
 
 
 _Session = TypeVar("_Session", bound=Session)
 
 
 class RowsByName(StageTable[_Session]):
-    """A stage whose rows DuckDB lands in a table, by name."""
+    """A stage whose rows DuckDB lands in a table, by name; the table has :data:`NUMBER` too."""
+
+    _statements = 0
+    """How many statements have landed rows."""
 
     def create(self) -> None:
         """Make the table that :meth:`write` fills."""
         columns = ", ".join([*stored_columns(self._target.columns), f"{NUMBER} INTEGER"])
         self._session.run(f"CREATE TABLE {self._rows} ({columns})")
 
-    def _land(self, number: int, select: str) -> int:
+    def _land(self, selects: Sequence[tuple[Sequence[Partition], str]]) -> list[Landed]:
+        first = self._statements
+        self._statements += len(selects)
+        rows = [self._insert(number, select) for number, (_, select) in enumerate(selects, first)]
+        marks = self._fingerprints([partition for partitions, _ in selects for partition in partitions])
+        return [
+            Landed(landed, {one: marks[number, one] for one in partitions if (number, one) in marks})
+            for number, ((partitions, _), landed) in enumerate(zip(selects, rows, strict=True), first)
+        ]
+
+    def _insert(self, number: int, select: str) -> int:
+        """Insert the SELECT's rows by name, under this number; how many they were."""
         # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL.
         named = ", ".join(f"s.{quote(name)} AS {quote(name)}" for name in self._target.column_names)
         ((landed,),) = self._session.run(
             f"INSERT INTO {self._rows} BY NAME SELECT * REPLACE ({named}), {number} AS {NUMBER} FROM (\n{select}\n) AS s"
         )
         return int(landed)
+
+    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[tuple[int, Partition], Fingerprint]:
+        """What each statement wrote into each partition."""
+        piece = self._piece(partitions)
+        buckets = Buckets(partitions, [piece])
+        rows = buckets.select(piece, [f"{self._dialect.row_hash(self._target.column_names)} AS h", f"r.{NUMBER} AS n"])
+        by_key = {partition.key: partition for partition in partitions}
+        return {
+            (number, by_key[buckets.key(bucket)]): Fingerprint(count, digest, self._method)
+            for bucket, number, count, digest in self._session.run(
+                f"SELECT b, n, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b, n"
+            )
+        }
 
     def _every_row_and(self, table: str, rest: str) -> str:
         return f"SELECT * FROM {table} UNION ALL BY NAME {rest}"
@@ -48,8 +78,17 @@ class RowsByName(StageTable[_Session]):
 class DuckDBStage(RowsByName[Session]):
     """One batch attempt's stage: a file of its own, so that nothing of another attempt can be in it."""
 
-    def __init__(self, door: Door, session: Session, database: str, target: Target, location: str, method: str) -> None:
-        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method)
+    def __init__(
+        self,
+        door: Door,
+        session: Session,
+        database: str,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
+    ) -> None:
+        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method, stored)
         self._door = door
 
     @contextmanager

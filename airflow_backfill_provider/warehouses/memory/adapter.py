@@ -28,9 +28,11 @@ from airflow_backfill_provider.errors import (
 )
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
     Action,
     Backup,
     Capabilities,
+    ChildSwap,
     Column,
     Constraint,
     ConstraintKind,
@@ -43,6 +45,7 @@ from airflow_backfill_provider.warehouses.base import (
     Recompute,
     RowDiff,
     Rows,
+    Shadow,
     Source,
     Staged,
     StagedPartition,
@@ -330,6 +333,23 @@ class MemoryWarehouse:
         self._asides[backup.location].partitions.update(tables)
         return backup, self.fingerprint(target, backup, partitions)
 
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        location = self._set_aside("shadow", backfill_id, "trial")
+        copied = self._split(target, Published(), partitions)
+        self._asides[location].partitions.update(copied)
+        shadow = MemoryWarehouse()
+        shadow._asides, shadow._serial = self._asides, self._serial
+        holder = target.version.table if target.version is not None else target.table
+        found = self._table(target.table)
+        shadow._tables[holder] = replace(found, rows=_joined(list(copied.values())).rows)
+        if target.version is not None:
+            shadow._views.create(target.table, f"SELECT * FROM {holder}")
+        try:
+            yield Shadow(shadow, target)
+        finally:
+            self.drop(location)
+
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         require_table(target)
         return self._publish(target, publication, _all_rows, self._keep_in_place)
@@ -348,6 +368,17 @@ class MemoryWarehouse:
         require_view(target)
         publishes = publication.action is Action.PUBLISH
         return self._publish(target, publication, _all_rows, self._keep_beside if publishes else self._turn_back)
+
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        raise SpecError(
+            f"{target.table}: memory tables have no partitions that can be exchanged. Set publish.swap: false."
+        )
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        raise PublishRefused(f"{target.table}: memory tables have no partitions that can be exchanged.")
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        raise PublishRefused(f"{target.table}: memory tables have no partitions that can be exchanged.")
 
     def _keep_in_place(self, target: Target, receipt: Receipt, table: Table) -> None:
         self._tables[target.table] = table
@@ -468,6 +499,15 @@ class MemoryWarehouse:
             shown = {view: self._tables[table] for view, table in self._views.plain.items() if table in self._tables}
             return {**self._tables, **shown}
 
+    def _afterwards(self, target: Target, staged: StagedPartition) -> Table:
+        """The published table as it would be with these rows in the place of their partition's."""
+        table, partition = self._table(target.table), staged.partition
+        (landed,) = self._split(target, Staged((staged,)), [partition]).values()
+        gone = _in_any(target, table, [partition])
+        kept = tuple(row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone)
+        names = tuple(column.name for column in table.columns)
+        return replace(table, rows=(*kept, *in_order(landed, names)))
+
     def _own(self, name: str) -> Table:
         if name not in self._tables:
             raise WarehouseError(f"There is no table {name!r}; there are {', '.join(sorted(self._tables)) or 'none'}.")
@@ -553,7 +593,10 @@ class MemoryStage:
         )
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
-        query = Select.bind(recompute.select, self._warehouse._visible())
+        visible = self._warehouse._visible()
+        if recompute.over is not None:
+            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, recompute.over)
+        query = Select.bind(recompute.select, visible)
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         found = [column.name.lower() for column in query.columns]

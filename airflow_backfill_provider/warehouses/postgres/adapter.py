@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 import psycopg
 from psycopg import errors
@@ -20,14 +22,18 @@ from airflow_backfill_provider.errors import (
     WarehouseError,
 )
 from airflow_backfill_provider.warehouses.base import (
+    Action,
     Backup,
     Capabilities,
+    ChildSwap,
     Column,
     Fingerprint,
     Publication,
     Published,
     Receipt,
     Rows,
+    Shadow,
+    Staged,
     StorageItem,
     Target,
 )
@@ -35,15 +41,19 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
+from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
+from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.rights import preflight
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
+from airflow_backfill_provider.warehouses.postgres.spare import Spare
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
+from airflow_backfill_provider.warehouses.postgres.swap import Exchange
+from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
-from airflow_backfill_provider.warehouses.relational.receipts import Receipts
-from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER
+from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
+from airflow_backfill_provider.warehouses.relational.replacement import Change
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -52,6 +62,9 @@ from airflow_backfill_provider.windows import Partition
 _OLDEST = 15
 _ROWS_PER_SECOND = 100_000
 _REPLACED_PER_SECOND = 200_000
+Alone = Callable[[Session, Place, Target, Publication, Receipts], tuple[Receipt, float]]
+"""A whole publication, for a transaction that another one follows when a lock could not be had; and when everybody else
+was kept from writing, by the clock."""
 LOCK_ATTEMPTS = 3
 """How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
 
@@ -68,6 +81,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     """
 
     dialect = DIALECT
+    _receipts_home = HOME
+    """Schema and name of the table of receipts."""
 
     def __init__(
         self,
@@ -150,10 +165,11 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 self._storage.prepare(session)
                 with session.transaction():
                     place = catalog.locate(session, target.table)
-                    columns = [*map(quote, target.column_names), f"CAST(NULL AS INTEGER) AS {NUMBER}"]
+                    columns = [*map(quote, target.column_names)]
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
-                stage = PostgresStage(session, self._storage.sql(location), target, location, method)
+                stored = partial(self._stored, session)
+                stage = PostgresStage(session, self._storage.sql(location), target, location, method, stored)
                 yield stage
                 self._storage.analyze(session, location)
         finally:
@@ -187,17 +203,91 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self._drop_quietly(location)
             raise
 
+    @contextmanager
+    def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
+        with translated("Copying into a shadow"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                place = catalog.locate(session, target.table)
+                location = self._storage.create_like(session, "shadow", backfill_id, "trial", place)
+                self._storage.refuse_wider(session, location, place)
+                (published,) = self._pieces(session, target, Published(), partitions)
+                names = quote_all(target.column_names)
+                try:
+                    session.run(
+                        f"INSERT INTO {self._storage.sql(location)} ({names}) {DIALECT.overriding} "
+                        f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
+                    )
+                except psycopg.IntegrityError as exc:
+                    raise PublishRefused(
+                        f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {exc}"
+                    ) from exc
+            self._storage.analyze(session, location)
+        shadow = copy(self)
+        shadow._receipts_home = self._storage.receipts_of(location)
+        try:
+            yield Shadow(shadow, replace(target, table=f"{self._storage.schema}.{location}"))
+        finally:
+            self.drop(location)
+
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.replace)
+        return self._publish(target, publication, partial(self._publish_alone, lambda steps: steps.replace()))
 
     def merge(self, target: Target, publication: Publication) -> Receipt:
-        return self._publish(target, publication, Replacement.merge)
+        return self._publish(target, publication, partial(self._publish_alone, lambda steps: steps.merge()))
 
-    def _publish(self, target: Target, publication: Publication, change: Change) -> Receipt:
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        with self._reading(f"Looking at the partitions of {target.table}", Published()) as session:
+            return plan_swap(session, catalog.locate(session, target.table), target, partitions)
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        partitions = [entry.partition for entry in staged.partitions]
+        expected = {entry.partition.key: entry.fingerprint for entry in staged.partitions}
+        with translated(f"Filling partitions for {target.table}"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            spare = Spare(session, self._storage, backfill_id)
+            backup = Backup(spare.location)
+            try:
+                with session.transaction():
+                    spare.fill(
+                        catalog.locate(session, target.table),
+                        target,
+                        partitions,
+                        self._pieces(session, target, staged, partitions),
+                        lambda: self.fingerprint(target, backup, partitions) == expected,
+                    )
+            except psycopg.IntegrityError as exc:
+                raise PublishRefused(
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
+                ) from exc
+        return backup
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        exchanges: list[Exchange] = []
+
+        def exchange(
+            session: Session, place: Place, target: Target, publication: Publication, receipts: Receipts
+        ) -> tuple[Receipt, float]:
+            exchanges.append(self._exchange(session, place, target, publication))
+            return exchanges[-1].run(self._pieces(session, target, publication.rows, publication.partitions), receipts)
+
+        if publication.action is Action.ROLLBACK and not self._leads_back(target, publication):
+            return self.replace_partitions(target, publication)
+        receipt = self._publish(target, publication, exchange)
+        return replace(receipt, locked_for=exchanges[-1].locked_for)
+
+    def _leads_back(self, target: Target, publication: Publication) -> bool:
+        with translated(f"Publishing into {target.table}"), self._sessions.session() as session, session.transaction():
+            return self._exchange(session, catalog.locate(session, target.table), target, publication).leads_back()
+
+    def _exchange(self, session: Session, place: Place, target: Target, publication: Publication) -> Exchange:
+        return Exchange(session, self._storage, place, target, publication, self._lock_timeout / LOCK_ATTEMPTS)
+
+    def _publish(self, target: Target, publication: Publication, alone: Alone) -> Receipt:
         publication.refuse_incomplete(self.method)
         with translated(f"Publishing into {target.table}"), self._sessions.session() as session:
             place = catalog.locate(session, target.table)
-            receipts = Receipts(DIALECT, session.run, place)
+            receipts = Receipts(DIALECT, session.run, place, self._receipts_home)
             self._storage.prepare(session)
             with session.transaction():
                 self._storage.serialize(session)
@@ -206,12 +296,14 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 with self._sessions.session() as beside:
                     watch = Watch(beside)
                     for timeout in self._waits():
-                        with (
-                            suppress(errors.LockNotAvailable, errors.DeadlockDetected),
-                            session.transaction(lock_timeout=timeout),
-                            watch.of(session.pid, timeout),
-                        ):
-                            return self._publish_alone(session, place, target, publication, change, receipts)
+                        try:
+                            with watch, session.transaction(lock_timeout=timeout):
+                                watch.follow(session.pid, timeout)
+                                receipt, locked_at = alone(session, place, target, publication, receipts)
+                        except (errors.LockNotAvailable, errors.DeadlockDetected) as exc:
+                            met = exc
+                        else:
+                            return replace(receipt, write_block=timedelta(seconds=time.monotonic() - locked_at))
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
@@ -221,34 +313,35 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     f"{target.table} numbers a column itself, so a merge cannot update it; nothing was written: {exc} "
                     "Use mechanism replace_partitions, or make the column GENERATED BY DEFAULT."
                 ) from exc
+        why = str(met) if isinstance(met, Occupied) else watch.blockers
         raise LockTimeout(
             f"The lock of {target.table} could not be had within {self._lock_timeout}, in {LOCK_ATTEMPTS} attempts; nothing "
-            f"was written. {watch.blockers} Try again when that is over, or raise publish.lock_timeout."
+            f"was written. {why} Try again when that is over, or raise publish.lock_timeout."
         )
 
     def _publish_alone(
         self,
+        change: Change,
         session: Session,
         place: Place,
         target: Target,
         publication: Publication,
-        change: Change,
         receipts: Receipts,
-    ) -> Receipt:
-        """The whole publication, for a transaction of the caller."""
-        lock_alone(session, place)
-        # With the lock, nobody can add to them any more.
-        if obstacles := catalog.obstacles(session, place):
-            raise PublishRefused(
-                f"{target.table} cannot be published into any more; nothing was written: {'; '.join(obstacles)}."
-            )
-        session.run("SET CONSTRAINTS ALL DEFERRED")
+    ) -> tuple[Receipt, float]:
+        """A replacement or a merge."""
         landing = self._pieces(session, target, publication.rows, publication.partitions)
-        table = catalog.find_table(session, target.table)
-        receipt = Replacement(DIALECT, session, table, target, publication, landing).run(change, receipts)
+        _refuse_obstacles(session, place)
+        steps = ReadFirst(session, target, publication, landing)
+        steps.read()
+        lock_alone(session, place)
+        locked_at = time.monotonic()
+        # With the lock, nobody can add to them any more.
+        _refuse_obstacles(session, place)
+        session.run("SET CONSTRAINTS ALL DEFERRED")
+        receipt = steps.run(change, receipts)
         # Not left to the commit, which no timeout ends.
         session.run("SET CONSTRAINTS ALL IMMEDIATE")
-        return receipt
+        return receipt, locked_at
 
     def _waits(self) -> Iterator[timedelta]:
         """How long each attempt may wait for the lock; all of them and the pauses between take the lock timeout."""
@@ -261,7 +354,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with self._reading("Reading receipts", Published()) as session:
-            return Receipts(DIALECT, session.run, self._find_table(session, target.table).place).read()
+            place = self._find_table(session, target.table).place
+            return Receipts(DIALECT, session.run, place, self._receipts_home).read()
 
     def storage(self) -> tuple[StorageItem, ...]:
         with self._reading("Listing stages and backups", Published()) as session:
@@ -291,6 +385,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     def _locate(self, session: Session, name: str) -> Place:
         return catalog.locate(session, name)
 
+    def _has_each_key_once(self, session: Session, target: Target) -> bool:
+        return catalog.is_unique(session, catalog.locate(session, target.table), target.key)
+
     def _find_table(self, session: Session, name: str) -> Table:
         return catalog.find_table(session, name)
 
@@ -299,3 +396,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
     def _covered(self, session: Session, location: str, table: str) -> set[str]:
         return self._storage.covered(session, location)
+
+
+def _refuse_obstacles(session: Session, place: Place) -> None:
+    """:raises PublishRefused: a publish would do more, or less, than replace rows."""
+    if obstacles := catalog.obstacles(session, place):
+        raise PublishRefused(f"{place} cannot be published into any more; nothing was written: {'; '.join(obstacles)}.")

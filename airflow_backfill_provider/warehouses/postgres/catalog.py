@@ -107,11 +107,11 @@ def type_under(session: Session, domain: str) -> str | None:
 
 
 def _columns(session: Session, place: Place) -> Iterator[Column]:
-    for name, spelled, nullable, generated in session.run(
-        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '' "
+    for name, spelled, nullable, generated, numbered in session.run(
+        "SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, attgenerated <> '', attidentity = 'a' "
         f"FROM pg_catalog.pg_attribute WHERE attrelid = {_oid(place)} AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
     ):
-        yield Column(name, spelled, nullable=nullable, generated=generated)
+        yield Column(name, spelled, nullable=nullable, generated=generated, numbered=numbered)
 
 
 def _with_hash(session: Session, table: Table) -> Iterator[Column]:
@@ -193,6 +193,18 @@ def _obstacles(session: Session, place: Place) -> Iterator[str]:
                 f"{referrer} refers to its rows (foreign key {name}), so none can be replaced; "
                 f"ALTER TABLE {referrer} ALTER CONSTRAINT {name} DEFERRABLE"
             )
+
+
+def is_unique(session: Session, place: Place, names: Sequence[str]) -> bool:
+    """Whether an index makes sure that no two rows of the table have the same values, none of them NULL, in these columns."""
+    own = ", ".join(map(text_literal, names))
+    ((indexes,),) = session.run(
+        "SELECT count(*) FROM pg_catalog.pg_index AS i "
+        f"WHERE i.indrelid = {_oid(place)} AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL "
+        "AND NOT EXISTS (SELECT FROM unnest(i.indkey[0:i.indnkeyatts - 1]) AS k (n) JOIN pg_catalog.pg_attribute AS a "
+        f"ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE a.attname NOT IN ({own}))"
+    )
+    return bool(indexes)
 
 
 def _names(session: Session, sql: str) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
-from airflow_backfill_provider.warehouses.postgres.types import PARTITION_TYPES, column_kind, is_text
+from airflow_backfill_provider.warehouses.postgres.types import (
+    PARTITION_TYPES,
+    column_kind,
+    is_quickly_ordered,
+    is_text,
+)
 from airflow_backfill_provider.warehouses.sql import STANDARD, quote, text_literal
 
 
@@ -37,9 +42,15 @@ class PostgresDialect:
     def numbered(self, table: str, column: str, bounds: Sequence[str]) -> tuple[str, str]:
         return f"width_bucket({column}, ARRAY[{', '.join(bounds)}]) - 1", table
 
-    def semi_join(self, left: str, right: str, names: Sequence[str]) -> str:
-        # IN finds no NULL either, and is planned as one hash semi-join; EXISTS would need the condition around it.
-        return f"(SELECT * FROM {left} WHERE ({', '.join(f'r.{quote(name)}' for name in names)}) IN ({right})) AS r"
+    def semi_join(self, left: str, rights: Sequence[str], names: Sequence[str]) -> str:
+        # The planner takes what IN (… UNION ALL …) returns for 200 rows, and then builds it anew in every process; of a
+        # UNION it knows how many there can be.
+        right = " UNION ".join(rights) if len(rights) > 1 else f"SELECT DISTINCT * FROM ({rights[0]}) AS k"
+        match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in names)
+        return f"{left} JOIN ({right}) AS s ON {match}"
+
+    def is_worth_a_span(self, column_type: str) -> bool:
+        return is_quickly_ordered(column_type)
 
     def count_schemas(self, database: str, schema: str) -> str:
         return f"SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = {text_literal(schema)}"

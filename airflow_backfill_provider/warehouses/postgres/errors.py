@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,12 @@ from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, Wareho
 
 _MET_ANOTHER = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)
 _GONE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
+# Of a connection that was not made, libpq gives no code. Where the server speaks another language, it counts as lost.
+_REFUSED = re.compile(
+    r"FATAL:  (.+ authentication failed for user|no pg_hba.conf entry for|pg_hba.conf rejects connection for"
+    r'|permission denied for database|(database|role) ".*" (does not exist|is not permitted to log in))'
+    r"|no password supplied"
+)
 
 
 @contextmanager
@@ -40,6 +47,11 @@ def translated(what: str) -> Iterator[None]:
     except _GONE as exc:
         raise ConnectionLost(f"{what} lost the server: {_text(exc)}") from exc
     except psycopg.OperationalError as exc:
+        if exc.sqlstate is None and _REFUSED.search(str(exc)):
+            raise WarehouseError(
+                f"{what}: the server answers and does not let us in, so trying again is of no use. {_text(exc)} Correct user, "
+                "password or database in the Airflow connection, or the server's pg_hba.conf."
+            ) from exc
         # Errors that the server itself reports have a code; without one, there was nobody to report.
         if exc.sqlstate is None or exc.sqlstate.startswith("08"):
             raise ConnectionLost(f"{what} lost the connection: {_text(exc)}") from exc

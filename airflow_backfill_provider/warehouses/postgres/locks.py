@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 import psycopg
@@ -28,51 +26,53 @@ def lock_alone(session: Session, place: Place) -> None:
 
 
 class Watch:
-    """Looks, from a session of its own, at who holds up another one: once a wait is over, the server cannot say any more."""
+    """Looks, from a session of its own, at who holds up another one: once a wait is over, the server cannot say any more.
+
+    As a context, it must be entered before the transaction that it follows: leaving it waits for the last look, and behind a
+    pooler that look may be waiting for the very connection that the transaction has.
+    """
 
     def __init__(self, beside: Session) -> None:
         self._beside = beside
         self._found: list[str] = []
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
     def blockers(self) -> str:
         """A sentence for each process that held the session up when it was last looked at."""
         return " ".join(self._found) or "Nobody was seen to hold it."
 
-    @contextmanager
-    def of(self, pid: int, wait: timedelta) -> Iterator[None]:
-        """Watch that server process, which waits for a lock at most so long."""
-        over = threading.Event()
+    def __enter__(self) -> None:
+        self._over.clear()
+
+    def follow(self, pid: int, wait: timedelta) -> None:
+        """Look at that server process, which waits for a lock at most so long, until the context ends."""
         pause = min(wait / _LOOKS, _SELDOM).total_seconds()
 
         def look() -> None:
-            while not over.wait(pause):
+            while not self._over.wait(pause):
                 try:
                     self._found = _blockers(self._beside, pid) or self._found
                 except psycopg.Error:
                     return
 
-        thread = threading.Thread(target=look, name="safe-backfill-lock-watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        self._thread = threading.Thread(target=look, name="safe-backfill-lock-watch", daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
 
 def _blockers(session: Session, pid: int) -> list[str]:
     """Who has, or waits before us for, a lock that the process needs: of a table, a row, a transaction, anything."""
     with session.transaction(read_only=True):
-        processes = session.run(
-            "SELECT b.pid, a.usename, a.application_name, coalesce(a.state, a.backend_type), "
-            "left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
-            "date_trunc('second', clock_timestamp() - a.xact_start)::text "
-            f"FROM (SELECT DISTINCT unnest(pg_blocking_pids({pid})) AS pid) AS b "
-            "LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid LIMIT 5"
-        )
-        found = [_sentence(*process) for process in processes if process[0]]
-        if len(found) < len(processes):
+        blocking = f"SELECT DISTINCT unnest(pg_blocking_pids({pid})) AS pid"
+        found = describe_processes(session, f"SELECT pid FROM ({blocking}) AS p WHERE pid <> 0", "holds it")
+        if session.run(f"SELECT 1 FROM ({blocking}) AS p WHERE pid = 0"):
             # The server gives 0 for every transaction that was prepared for a commit in two phases.
             found += [
                 f"A transaction that {owner} prepared as {gid!r} at {prepared} holds it; COMMIT PREPARED or ROLLBACK PREPARED it."
@@ -84,11 +84,30 @@ def _blockers(session: Session, pid: int) -> list[str]:
     return found
 
 
+def describe_processes(session: Session, pids: str, what: str) -> list[str]:
+    """A sentence for each of the server's processes that the query ``pids`` selects; ``what`` is what each of them does."""
+    return [
+        _sentence(what, *process)
+        for process in session.run(
+            "SELECT b.pid, a.usename, a.application_name, coalesce(a.state, a.backend_type), "
+            "left(regexp_replace(a.query, '\\s+', ' ', 'g'), 80), "
+            f"date_trunc('second', clock_timestamp() - a.xact_start)::text FROM ({pids}) AS b "
+            "LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = b.pid ORDER BY b.pid LIMIT 5"
+        )
+    ]
+
+
 def _sentence(
-    pid: int, user: str | None, application: str | None, state: str | None, query: str | None, since: str | None
+    what: str,
+    pid: int,
+    user: str | None,
+    application: str | None,
+    state: str | None,
+    query: str | None,
+    since: str | None,
 ) -> str:
     parts = [
-        f"Process {pid}" + (f" of {user}" if user else "") + (f" ({application})" if application else "") + " holds it",
+        f"Process {pid}" + (f" of {user}" if user else "") + (f" ({application})" if application else "") + f" {what}",
         *([state] if state else []),
         *([f"in a transaction since {since}"] if since else []),
     ]

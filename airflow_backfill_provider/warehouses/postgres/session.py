@@ -28,6 +28,8 @@ _SAME_FOR_ALL = {
     "standard_conforming_strings": "on",
 }
 """Settings on which the meaning of a literal, or how a value is read back, would hang."""
+_QUICKLY = {"jit": "off"}
+"""For statements of ours, which take longer to compile than to run."""
 _CANCELS = 3
 _CANCEL_PAUSE = 0.05
 
@@ -91,16 +93,20 @@ class Session:
         return [(cursor.rowcount,)] if cursor.rowcount >= 0 else []
 
     @contextmanager
-    def transaction(self, *, read_only: bool = False, lock_timeout: timedelta | None = None) -> Iterator[None]:
+    def transaction(
+        self, *, read_only: bool = False, lock_timeout: timedelta | None = None, planned_by_server: bool = False
+    ) -> Iterator[None]:
         """One transaction: committed at the end, rolled back on any error; within another one, a part of that.
 
         Each statement that may write sees what was committed before it began; those of a reading transaction all see the
-        same rows, as numbers that are held against each other must.
+        same rows, as numbers that are held against each other must. ``planned_by_server`` leaves it to the settings of the
+        server how a statement is run, for one that somebody else wrote.
         """
         if self._connection.info.transaction_status is not pq.TransactionStatus.IDLE:
             yield
             return
-        settings = self._settings | ({} if lock_timeout is None else {"lock_timeout": _milliseconds(lock_timeout)})
+        settings = self._settings | ({} if planned_by_server else _QUICKLY)
+        settings |= {} if lock_timeout is None else {"lock_timeout": _milliseconds(lock_timeout)}
         self.run(f"BEGIN ISOLATION LEVEL {'REPEATABLE READ READ ONLY' if read_only else 'READ COMMITTED READ WRITE'}")
         try:
             self.run("; ".join(f"SET LOCAL {name} = {text_literal(value)}" for name, value in settings.items()))

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from airflow_backfill_provider.errors import WarehouseError
-from airflow_backfill_provider.warehouses.base import Recompute, Target
+from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, Target
 from airflow_backfill_provider.warehouses.postgres.catalog import locate
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.postgres.types import UNKNOWN
-from airflow_backfill_provider.warehouses.relational.stage import NUMBER, StageTable
+from airflow_backfill_provider.warehouses.relational.stage import Landed, StageTable
+from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
+from airflow_backfill_provider.windows import Partition
+
+_HASH = quote("safe_backfill_hash")
 
 
 class PostgresStage(StageTable[Session]):
     """One batch attempt's stage: a table of its own, so that nothing of another attempt can be in it."""
 
-    def __init__(self, session: Session, rows: str, target: Target, location: str, method: str) -> None:
-        super().__init__(DIALECT, session, rows, target, location, method)
+    def __init__(
+        self, session: Session, rows: str, target: Target, location: str, method: str, stored: Callable[[str], str]
+    ) -> None:
+        super().__init__(DIALECT, session, rows, target, location, method, stored)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:
-        with translated(what), self._session.transaction():
+        with translated(what), self._session.transaction(planned_by_server=True):
             yield
 
     def _published(self) -> str:
@@ -47,14 +53,31 @@ class PostgresStage(StageTable[Session]):
         )
         return f"SELECT {picks} FROM (\n{text}\n) AS s"
 
-    def _land(self, number: int, select: str) -> int:
-        # As assignments and not as casts: a value that does not fit is an error, and never cut short.
+    def _land(self, selects: Sequence[tuple[Sequence[Partition], str]]) -> list[Landed]:
+        return [self._land_one(partitions, select) for partitions, select in selects]
+
+    def _land_one(self, partitions: Sequence[Partition], select: str) -> Landed:
+        """Insert and fingerprint in one statement: what the table holds already is not read again for every write."""
         names = self._target.column_names
-        ((landed,),) = self._session.run(
-            f"INSERT INTO {self._rows} ({quote_all(names)}, {NUMBER}) "
-            f"SELECT {quote_all(names)}, {number} FROM (\n{select}\n) AS s"
+        landed = Piece.of(self._dialect, self._target, "landed", partitions)
+        buckets = Buckets(partitions, [landed])
+        found = self._session.run(
+            # As assignments and not as casts: a value that does not fit is an error, and never cut short.
+            f"WITH landed AS (INSERT INTO {self._rows} AS r ({quote_all(names)}) "
+            f"SELECT {quote_all(names)} FROM (\n{select}\n) AS s "
+            f"RETURNING {landed.column}, {self._dialect.row_hash(names)} AS {_HASH}) "
+            "SELECT NULL AS b, count(*), NULL FROM landed UNION ALL "
+            f"(SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({buckets.select(landed, [f'r.{_HASH} AS h'])}) AS p GROUP BY b)"
         )
-        return int(landed)
+        by_key = {partition.key: partition for partition in partitions}
+        return Landed(
+            next(rows for bucket, rows, _ in found if bucket is None),
+            {
+                by_key[buckets.key(bucket)]: Fingerprint(rows, digest, self._method)
+                for bucket, rows, digest in found
+                if bucket is not None
+            },
+        )
 
     def _own(self, name: str) -> str:
         """The target's spelling of a column that the SELECT may spell in another case."""

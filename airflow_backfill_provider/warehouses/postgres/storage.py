@@ -1,4 +1,4 @@
-"""Where stages and backups are: a table each in a schema of their own, listed in a table of it."""
+"""Where stages, backups and shadows are: a table each in a schema of their own, listed in a table of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LIST = "stored_tables"
 """The table that lists the stages and backups, in their schema."""
 _LONGEST_NAME = 63
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-_LOCATION = re.compile(r"\A(stage|backup)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_LOCATION = re.compile(r"\A(stage|backup|shadow|spare)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_RECEIPTS = "_r"
 _SCHEMA_LOCK = 7_245_183_551
 """Two tasks that make the schema at once would meet in the catalog; any number that nothing else locks."""
 
@@ -70,32 +71,71 @@ class Storage:
         place: Place,
         columns: Sequence[str],
         keys: Sequence[str] = (),
+        location: str = "",
     ) -> str:
         """Make an empty table with these columns of another one and list it, for a transaction of the caller.
 
         They have its types and collations, by which equal values hash equally, and none of its constraints.
 
+        :param location: where; by default a place of its own.
         :returns: its location.
         :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
         """
-        for word in (backfill_id, label):
-            if not _WORD.match(word):
-                raise WarehouseError(
-                    f"{word!r} cannot name a table of a backfill: use at most 64 letters, digits, '-' and '_'."
-                )
-        location = f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
+        location = location or _new_location(kind, backfill_id, label)
         # What is lost in a crash of the server is staged again; a backup must outlive it.
         unlogged = "UNLOGGED " if kind == "stage" else ""
         session.run(
             f"CREATE {unlogged}TABLE {self.sql(location)} AS SELECT {', '.join(columns)} FROM {place.sql} WITH NO DATA"
         )
+        self._list_one(session, location, kind, backfill_id, label, keys)
+        return location
+
+    def create_like(self, session: Session, kind: str, backfill_id: str, label: str, place: Place) -> str:
+        """Make an empty table with the columns, constraints and indexes of another one and list it, as :meth:`create` does."""
+        location = _new_location(kind, backfill_id, label)
+        session.run(f"CREATE UNLOGGED TABLE {self.sql(location)} (LIKE {place.sql} INCLUDING ALL)")
+        self._list_one(session, location, kind, backfill_id, label, ())
+        return location
+
+    def receipts_of(self, location: str) -> tuple[str, str]:
+        """Schema and name of the table that holds the receipts of a shadow."""
+        return self.schema, f"{location}{_RECEIPTS}"
+
+    def _list_one(
+        self, session: Session, location: str, kind: str, backfill_id: str, label: str, keys: Sequence[str]
+    ) -> None:
         session.run(
             f"COMMENT ON TABLE {self.sql(location)} IS {text_literal(f'{kind} {label} of backfill {backfill_id}')}"
         )
         values = ", ".join(text_literal(value) for value in (location, kind, backfill_id, label))
         covered = f"ARRAY[{', '.join(map(text_literal, keys))}]::VARCHAR[]"
         session.run(f"INSERT INTO {self._list} VALUES ({values}, {covered}, statement_timestamp())")
-        return location
+
+    def serialize_on(self, session: Session, location: str) -> None:
+        """Let no other task work on the location until the transaction ends."""
+        session.run(f"SELECT pg_advisory_xact_lock(hashtextextended({text_literal(location)}, {_SCHEMA_LOCK}))")
+
+    def kind(self, session: Session, location: str) -> str | None:
+        """What kind of rows the location holds; None when there is none."""
+        found = session.run(f"SELECT kind FROM {self._list} WHERE location = {text_literal(location)}")
+        return str(found[0][0]) if found else None
+
+    def turn(self, session: Session, location: str, was: str, becomes: str) -> bool:
+        """Make the location one of another kind, and keep it from being dropped until the transaction ends.
+
+        :returns: whether there is such a location of the kind that it was.
+        """
+        # Not by UPDATE: a role that may list stages may not do that.
+        ((turned,),) = session.run(
+            f"WITH gone AS (DELETE FROM {self._list} WHERE location = {text_literal(location)} AND kind = {text_literal(was)} "
+            f"RETURNING *) INSERT INTO {self._list} SELECT location, {text_literal(becomes)}, backfill_id, label, partition_keys, "
+            "created_at FROM gone"
+        )
+        return bool(turned)
+
+    def oid(self, location: str) -> str:
+        """SQL of the oid of the location's table; NULL when there is none."""
+        return f"to_regclass({text_literal(self.sql(location))})"
 
     def sql(self, location: str) -> str:
         """The table of the location, as SQL."""
@@ -125,27 +165,33 @@ class Storage:
         }
 
     def items(self, session: Session) -> tuple[StorageItem, ...]:
-        """Every stage and backup there is, by location."""
+        """Every stage, backup and set of spare tables there is, by location."""
         if not self._exists(session):
             return ()
         return tuple(
             StorageItem(backfill_id, kind, location, size, at.replace(tzinfo=UTC))
             for backfill_id, kind, location, size, at in session.run(
-                f"SELECT i.backfill_id, i.kind, i.location, pg_total_relation_size(c.oid), i.created_at FROM {self._list} AS i "
+                "SELECT i.backfill_id, i.kind, i.location, (pg_total_relation_size(c.oid) + coalesce((SELECT "
+                "sum(pg_total_relation_size(h.inhrelid)) FROM pg_catalog.pg_inherits AS h WHERE h.inhparent = c.oid), 0))::bigint, "
+                f"i.created_at FROM {self._list} AS i "
                 "JOIN pg_catalog.pg_class AS c ON c.relname = i.location JOIN pg_catalog.pg_namespace AS n "
                 f"ON n.oid = c.relnamespace AND n.nspname = {text_literal(self.schema)} ORDER BY i.location"
             )
         )
 
     def drop(self, session: Session, location: str) -> None:
-        """Remove a stage or a backup; silent when it is gone.
+        """Remove a stage, a backup or spare tables; silent when it is gone.
 
         :raises WarehouseError: it is not one of ours.
         """
         _refuse_foreign(location)
         if self._exists(session):
             with session.transaction():
-                session.run(f"DROP TABLE IF EXISTS {self.sql(location)}")
+                heirs = session.run(
+                    f"SELECT inhrelid::regclass::text FROM pg_catalog.pg_inherits WHERE inhparent = {self.oid(location)}"
+                )
+                gone = [self.sql(location), quote_path(*self.receipts_of(location)), *(name for (name,) in heirs)]
+                session.run(f"DROP TABLE IF EXISTS {', '.join(gone)}")
                 session.run(f"DELETE FROM {self._list} WHERE location = {text_literal(location)}")
 
     def analyze(self, session: Session, location: str) -> None:
@@ -185,6 +231,19 @@ class Storage:
         return bool(tables)
 
 
+def _new_location(kind: str, backfill_id: str, label: str) -> str:
+    """A name that no table has had before.
+
+    :raises WarehouseError: the id or the label holds anything but letters, digits, ``-`` and ``_``.
+    """
+    for word in (backfill_id, label):
+        if not _WORD.match(word):
+            raise WarehouseError(
+                f"{word!r} cannot name a table of a backfill: use at most 64 letters, digits, '-' and '_'."
+            )
+    return f"{kind}_{backfill_id[:40]}_{uuid4().hex[:12]}"
+
+
 def _refuse_foreign(location: str) -> None:
     if not _LOCATION.match(location):
-        raise WarehouseError(f"{location!r} is not the location of a stage or a backup.")
+        raise WarehouseError(f"{location!r} is not the location of a stage, a backup, a shadow or spare tables.")

@@ -59,6 +59,11 @@ def column_kind(spelled: str) -> ColumnKind | None:
 PARTITION_TYPES = "date, timestamp, timestamptz, smallint, integer, bigint, text, character varying"
 
 
+def is_quickly_ordered(spelled: str) -> bool:
+    """Whether values of the type are held against a bound almost for nothing; text is not, in most locales."""
+    return column_kind(spelled) not in (None, ColumnKind.TEXT) or _parts(spelled)[0] == "numeric"
+
+
 def is_text(spelled: str | None) -> bool:
     """Whether PostgreSQL compares the type with text, and with nothing else."""
     return spelled is not None and _parts(spelled)[0] in (*_TEXT, "character")

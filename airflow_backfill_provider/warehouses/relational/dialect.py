@@ -72,8 +72,12 @@ class Dialect(Protocol):
         """
         ...
 
-    def semi_join(self, left: str, right: str, names: Sequence[str]) -> str:
-        """The rows of the left side (alias ``r``) whose columns of these names are a row of the right side, as a FROM."""
+    def semi_join(self, left: str, rights: Sequence[str], names: Sequence[str]) -> str:
+        """The rows of the left side (alias ``r``) whose columns of these names are a row of a right side, as a FROM."""
+        ...
+
+    def is_worth_a_span(self, column_type: str) -> bool:
+        """Whether a join on a column of the type is quicker when the least and greatest value that can match are said."""
         ...
 
 

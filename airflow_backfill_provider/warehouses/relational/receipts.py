@@ -14,6 +14,7 @@ from airflow_backfill_provider.warehouses.sql import instant, text_literal
 SCHEMA = "safe_backfill"
 TABLE = "receipts"
 """Schema and name of the table that holds the receipts, in the database of the published table."""
+HOME = SCHEMA, TABLE
 _COLUMNS = (
     "table_schema VARCHAR NOT NULL, table_name VARCHAR NOT NULL, sequence BIGINT NOT NULL, "
     "backfill_id VARCHAR NOT NULL, action VARCHAR NOT NULL, plan_hash VARCHAR NOT NULL, "
@@ -25,12 +26,13 @@ _COLUMNS = (
 class Receipts:
     """The receipts of one published table."""
 
-    def __init__(self, dialect: CatalogDialect, run: Run, place: Place) -> None:
+    def __init__(self, dialect: CatalogDialect, run: Run, place: Place, home: tuple[str, str] = HOME) -> None:
         self._dialect = dialect
         self._run = run
         self._place = place
-        self._schema = place.beside(SCHEMA)
-        self._name = place.beside(SCHEMA, TABLE)
+        self._home = home
+        self._schema = place.beside(home[0])
+        self._name = place.beside(*home)
         self._own = f"table_schema = {text_literal(place.schema)} AND table_name = {text_literal(place.name)}"
 
     def read(self) -> tuple[Receipt, ...]:
@@ -50,7 +52,7 @@ class Receipts:
     def create(self) -> None:
         """Make the table of receipts; silent when it exists."""
         if not self._exists():
-            ((schemas,),) = self._run(self._dialect.count_schemas(self._place.database, SCHEMA))
+            ((schemas,),) = self._run(self._dialect.count_schemas(self._place.database, self._home[0]))
             # A role that may not make schemas may not say IF NOT EXISTS either, though one was made for it.
             if not schemas:
                 self._run(f"CREATE SCHEMA IF NOT EXISTS {self._schema}")
@@ -86,5 +88,5 @@ class Receipts:
         return receipt
 
     def _exists(self) -> bool:
-        ((tables,),) = self._run(self._dialect.count_tables(self._place.database, SCHEMA, TABLE))
+        ((tables,),) = self._run(self._dialect.count_tables(self._place.database, *self._home))
         return bool(tables)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from airflow_backfill_provider.errors import PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
+from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.session import Run, Session
 from airflow_backfill_provider.warehouses.relational.statements import (
     Buckets,
     Piece,
     fingerprints,
-    keys_outside,
     keys_repeated,
 )
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -89,8 +89,8 @@ class Replacement:
         # A key that holds the partition column cannot be in two partitions.
         if self._publication.keys_may_repeat or target.partition_by in target.key:
             return
-        repeated = self._session.run(
-            keys_outside(self._dialect, self._landing, self._published, target.key) + " LIMIT 5"
+        repeated = find_keys_outside(
+            self._dialect, self._session.run, target, self._landing, self._published, limit=_NAMED_AT_MOST
         )
         if repeated:
             named = "; ".join(", ".join(map(str, key)) for key in repeated)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from itertools import count
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
-from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
+    Column,
+    Fingerprint,
+    Recompute,
+    StagedPartition,
+    Target,
+)
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.session import Session
-from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
+from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, describe, merge
-
-NUMBER = quote("safe_backfill_statement")
-"""The column of a stage that tells which statement wrote a row, so that each is held to its own partitions."""
 
 _Session = TypeVar("_Session", bound=Session)
 
@@ -27,16 +31,40 @@ def stored_columns(columns: Sequence[Column]) -> list[str]:
     return [f"{quote(column.name)} {column.type}" for column in columns if not column.generated]
 
 
+@dataclass(frozen=True)
+class Landed:
+    """What one SELECT came to in the stage."""
+
+    rows: int
+    """All that it returned."""
+    marks: Mapping[Partition, Fingerprint]
+    """Of those among them that lie in its own partitions; without the partitions that got none."""
+
+    @property
+    def overran(self) -> bool:
+        """Whether rows lie outside its partitions."""
+        return sum(mark.rows for mark in self.marks.values()) != self.rows
+
+
 class StageTable(ABC, Generic[_Session]):
     """One batch attempt's stage; see :class:`airflow_backfill_provider.warehouses.base.StageWriter`.
 
-    ``rows`` is its table, which has the target's columns that can be written, and :data:`NUMBER`.
+    ``rows`` is its table, which has the target's columns that can be written.
     """
 
     def __init__(
-        self, dialect: Dialect, session: _Session, rows: str, target: Target, location: str, method: str
+        self,
+        dialect: Dialect,
+        session: _Session,
+        rows: str,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
     ) -> None:
+        """``stored`` gives the table of another stage, as SQL that this session can read."""
         self.location = location
+        self._stored = stored
         self._dialect = dialect
         self._session = session
         self._rows = rows
@@ -44,7 +72,6 @@ class StageTable(ABC, Generic[_Session]):
         self._method = method
         self._tried: set[Partition] = set()
         self._kept: set[Partition] = set()
-        self._numbers = count(1)
 
     @abstractmethod
     def _writing(self, what: str) -> AbstractContextManager[None]:
@@ -55,8 +82,8 @@ class StageTable(ABC, Generic[_Session]):
         """The published table, as SQL."""
 
     @abstractmethod
-    def _land(self, number: int, select: str) -> int:
-        """Insert the SELECT's rows by name, under this number; how many they were.
+    def _land(self, selects: Sequence[tuple[Sequence[Partition], str]]) -> list[Landed]:
+        """Insert the rows of each SELECT by name, and hold them to the partitions beside it.
 
         :raises: the engine's error, or ours, naming a column that is missing or too much.
         """
@@ -74,30 +101,43 @@ class StageTable(ABC, Generic[_Session]):
         """Run the SELECTs and keep their rows; see :class:`StageWriter`."""
         partitions = tuple(partition for recompute in recomputes for partition in recompute.partitions)
         with self._writing(f"Staging {describe(partitions)}"):
-            statements = [(next(self._numbers), recompute, self._text(recompute)) for recompute in recomputes]
+            texts = [self._text(recompute) for recompute in recomputes]
             # Also after an error: it may have come when the rows were committed already.
             if again := self._tried.intersection(partitions):
                 self._session.run(f"DELETE FROM {self._rows} AS r WHERE {self._piece(sorted(again)).predicate}")
             self._tried.update(partitions)
-            landed = {
-                number: self._land(number, self._with_unmatched(recompute, text))
-                for number, recompute, text in statements
-            }
-            marks = self._fingerprints(partitions)
-            for number, recompute, text in statements:
-                found = [marks[partition] for partition in recompute.partitions]
-                foreign = any(writers != {number} for _, writers in found if writers)
-                if foreign or sum(mark.rows for mark, _ in found) != landed[number]:
+            marks = dict.fromkeys(partitions, Fingerprint(0, EMPTY_DIGEST, self._method))
+            selects = [
+                (recompute.partitions, self._with_unmatched(recompute, text))
+                for recompute, text in zip(recomputes, texts, strict=True)
+            ]
+            for recompute, text, landed in zip(recomputes, texts, self._land(selects), strict=True):
+                if landed.overran:
                     raise self._overrun(recompute, text)
+                marks.update(landed.marks)
         self._kept.update(partitions)
-        return tuple(StagedPartition(partition, self.location, marks[partition][0]) for partition in partitions)
+        return tuple(StagedPartition(partition, self.location, marks[partition]) for partition in partitions)
 
     def _text(self, recompute: Recompute) -> str:
         if (text := self._session.one_select(recompute.select)) is None:
             raise WarehouseError(
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
-        return text
+        if recompute.over is None:
+            return text
+        return (
+            f"WITH {quote(AFTERWARDS)} AS (\n{self._afterwards(recompute.over)}\n) SELECT * FROM (\n{text}\n) AS rerun"
+        )
+
+    def _afterwards(self, staged: StagedPartition) -> str:
+        """A SELECT of the published table as it would be with these rows in the place of their partition's."""
+        names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
+        tables = self._published(), self._stored(staged.location)
+        kept, landed = (Piece.of(self._dialect, self._target, table, (staged.partition,)) for table in tables)
+        return (
+            f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE "
+            f"UNION ALL SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}"
+        )
 
     def _with_unmatched(self, recompute: Recompute, text: str) -> str:
         """The SELECT, and the published rows whose key it does not return."""
@@ -112,24 +152,10 @@ class StageTable(ABC, Generic[_Session]):
         )
         return f"WITH fresh AS MATERIALIZED (\n{text}\n) {self._every_row_and('fresh', unmatched)}"
 
-    def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[Fingerprint, set[int]]]:
-        """What each partition holds, and the least and greatest number of the statements that wrote it."""
-        piece = self._piece(partitions)
-        buckets = Buckets(partitions, [piece])
-        rows = buckets.select(piece, [f"{self._dialect.row_hash(self._target.column_names)} AS h", f"r.{NUMBER} AS n"])
-        by_key = {partition.key: partition for partition in partitions}
-        nothing: tuple[Fingerprint, set[int]] = (Fingerprint(0, EMPTY_DIGEST, self._method), set())
-        return dict.fromkeys(partitions, nothing) | {
-            by_key[buckets.key(bucket)]: (Fingerprint(rows, digest, self._method), {first, last})
-            for bucket, first, last, rows, digest in self._session.run(
-                f"SELECT b, min(n), max(n), count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b"
-            )
-        }
-
     def _overrun(self, recompute: Recompute, select: str) -> PartitionOverrun:
         """Which rows they are: alone in the table, within the transaction that is about to be rolled back."""
         self._session.run(f"DELETE FROM {self._rows}")
-        rows = self._land(0, select)
+        (landed,) = self._land([(recompute.partitions, select)])
         piece = self._piece(recompute.partitions)
         stray = f"{piece.column} IS NOT NULL AND NOT {piece.predicate}"
         ((absent, strays, low, high),) = self._session.run(
@@ -140,7 +166,7 @@ class StageTable(ABC, Generic[_Session]):
         span = f", from {low} to {high}" if strays else ""
         spans = ", ".join(map(str, merge(recompute.partitions)))
         return PartitionOverrun(
-            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {rows} rows lie outside {spans}{span}, "
+            f"{describe(recompute.partitions)} cannot be staged: {strays} of its {landed.rows} rows lie outside {spans}{span}, "
             f"and {absent} have no {self._target.partition_by}. Nothing was kept. Bound the SQL by "
             f"{recompute.partitions[0].span.template_names} on that column."
         )

@@ -248,22 +248,33 @@ def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) ->
     )
 
 
-def staged_keys(pieces: Sequence[Piece], key: Sequence[str]) -> str:
-    """The key columns of every row, as they are named, without rows that have a NULL among them."""
+def staged_keys(pieces: Sequence[Piece], key: Sequence[str]) -> list[str]:
+    """By piece, a SELECT of the key columns of every row, as they are named, without rows that have a NULL among them."""
     quote = pieces[0].dialect.spelling.quote
     names = ", ".join(f"r.{quote(name)}" for name in key)
     present = " AND ".join(f"r.{quote(name)} IS NOT NULL" for name in key)
-    return " UNION ALL ".join(
-        f"SELECT {names} FROM {piece.table} AS r WHERE {present} AND {piece.predicate}" for piece in pieces
-    )
+    return [f"SELECT {names} FROM {piece.table} AS r WHERE {present} AND {piece.predicate}" for piece in pieces]
 
 
-def keys_outside(dialect: Dialect, pieces: Sequence[Piece], published: Piece, key: Sequence[str]) -> str:
-    """Each distinct staged key that the published table also has outside the range."""
+def key_span(dialect: Dialect, pieces: Sequence[Piece], key: Sequence[str], column: str) -> str:
+    """The least and the greatest staged value of one column of the key, as text; NULL when there is no key."""
+    name = f"k.{dialect.spelling.quote(column)}"
+    keys = " UNION ALL ".join(staged_keys(pieces, key))
+    low, high = (f"CAST({end}({name}) AS {dialect.text_type})" for end in ("min", "max"))
+    return f"SELECT {low}, {high} FROM ({keys}) AS k"
+
+
+def keys_outside(
+    dialect: Dialect, pieces: Sequence[Piece], published: Piece, key: Sequence[str], within: Sequence[str] = ()
+) -> str:
+    """Each distinct staged key that the published table also has outside the range.
+
+    :param within: what holds for every row of ``r`` that has a staged key.
+    """
     quote = dialect.spelling.quote
-    names = ", ".join(quote(name) for name in key)
-    beyond = f"({published.predicate}) IS NOT TRUE"  # a NULL partition value is outside every range
-    both = dialect.semi_join(f"{published.table} AS r", f"SELECT {names} FROM ({staged_keys(pieces, key)}) AS k", key)
+    # A NULL partition value is outside every range.
+    beyond = " AND ".join([f"({published.predicate}) IS NOT TRUE", *within])
+    both = dialect.semi_join(f"{published.table} AS r", staged_keys(pieces, key), key)
     return f"SELECT DISTINCT {', '.join(f'r.{quote(name)}' for name in key)} FROM {both} WHERE {beyond}"
 
 
@@ -271,7 +282,8 @@ def keys_repeated(pieces: Sequence[Piece], key: Sequence[str]) -> str:
     """Each distinct key that is staged more than once."""
     quote = pieces[0].dialect.spelling.quote
     names = ", ".join(quote(name) for name in key)
-    return f"SELECT {names} FROM ({staged_keys(pieces, key)}) AS k GROUP BY {names} HAVING count(*) > 1"
+    keys = " UNION ALL ".join(staged_keys(pieces, key))
+    return f"SELECT {names} FROM ({keys}) AS k GROUP BY {names} HAVING count(*) > 1"
 
 
 def _is_utc_day(partition: Partition) -> bool:

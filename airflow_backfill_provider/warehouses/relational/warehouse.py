@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
-from airflow_backfill_provider.errors import PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     Backup,
+    ChildSwap,
     Fingerprint,
     KeyConflicts,
     OutsideRows,
@@ -30,6 +31,7 @@ from airflow_backfill_provider.warehouses.relational import statements
 from airflow_backfill_provider.warehouses.relational.compare import compare_pieces
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
+from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -80,6 +82,13 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def require_versions(self, versions: Versions) -> None:
         """There is none to read."""
+
+    def _has_each_key_once(self, session: _Session, target: Target) -> bool:
+        """Whether the engine keeps the published table from having a key twice, and lets nobody see that it does.
+
+        A key of the range is then not outside it.
+        """
+        return False
 
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         if not partitions:
@@ -192,9 +201,9 @@ class RelationalWarehouse(ABC, Generic[_Session]):
             pieces = self._pieces(session, target, staged, partitions)
             repeated = [] if no_new_keys else session.run(statements.keys_repeated(pieces, target.key))
             outside = []
-            if not by_partition:
+            if not by_partition and not (no_new_keys and self._has_each_key_once(session, target)):
                 (published,) = self._pieces(session, target, Published(), partitions)
-                outside = session.run(statements.keys_outside(self.dialect, pieces, published, target.key))
+                outside = find_keys_outside(self.dialect, session.run, target, pieces, published)
         examples = dict.fromkeys([*outside, *repeated])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
@@ -246,6 +255,34 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         """
         raise PublishRefused(
             f"{target.table}: {self.dialect.name} tables are not swapped behind a view. Nothing was written."
+        )
+
+    def plan_swap(self, target: Target, partitions: Sequence[Partition]) -> ChildSwap:
+        """Refuse; an engine whose tables have children has its own.
+
+        :raises SpecError: always.
+        """
+        raise SpecError(
+            f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Set publish.swap: false."
+        )
+
+    def fill_children(self, target: Target, backfill_id: str, staged: Staged) -> Backup:
+        """As :meth:`plan_swap`.
+
+        :raises PublishRefused: always.
+        """
+        raise self._without_children(target)
+
+    def swap_children(self, target: Target, publication: Publication) -> Receipt:
+        """As :meth:`plan_swap`.
+
+        :raises PublishRefused: always.
+        """
+        raise self._without_children(target)
+
+    def _without_children(self, target: Target) -> PublishRefused:
+        return PublishRefused(
+            f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Nothing was written."
         )
 
     def _flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:

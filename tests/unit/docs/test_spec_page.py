@@ -101,6 +101,7 @@ SECTIONS = {
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",
     "compute": "ComputeSpec",
+    "trial": "TrialSpec",
 }
 
 
@@ -125,7 +126,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     shown = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", PAGE, re.MULTILINE))
     documents = spec.model_dump(mode="json")
     found = {**documents, **documents["target"], **documents["transform"], **documents["compute"]}
-    found |= {**documents["publish"], **documents["rollback"], "on_moved": "refuse"}
+    found |= {**documents["publish"], **documents["rollback"], **documents["trial"], "on_moved": "refuse"}
     assert {key: str(found[key]).lower() for key in shown} == {key: value.lower() for key, value in shown.items()}
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb_outside
 import pytest
 from operators_world import SPEC, SQL, Shop
 
@@ -13,17 +13,17 @@ from operators_world import SPEC, SQL, Shop
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     (tmp_path / "orders.yaml").write_text(SPEC, encoding="utf-8")
     (tmp_path / "orders.sql").write_text(SQL, encoding="utf-8")
-    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
-        connection.execute(
-            """
-            CREATE SCHEMA raw; CREATE SCHEMA analytics;
-            CREATE TABLE raw.orders AS
-                SELECT i AS order_id, DATE '2024-03-01' + CAST(i // 5 AS INTEGER) AS order_date, 10 AS amount
-                FROM range(50) AS t (i);
-            CREATE TABLE analytics.orders AS
-                SELECT order_id, order_date, CAST(amount AS DOUBLE) AS amount FROM raw.orders;
-            """
-        )
+    duckdb_outside.run(
+        tmp_path / "shop.duckdb",
+        """
+        CREATE SCHEMA raw; CREATE SCHEMA analytics;
+        CREATE TABLE raw.orders AS
+            SELECT i AS order_id, DATE '2024-03-01' + CAST(i // 5 AS INTEGER) AS order_date, 10 AS amount
+            FROM range(50) AS t (i);
+        CREATE TABLE analytics.orders AS
+            SELECT order_id, order_date, CAST(amount AS DOUBLE) AS amount FROM raw.orders;
+        """,
+    )
     connections: dict[str, dict[str, Any]] = {
         "shop": {"conn_type": "duckdb", "host": str(tmp_path / "shop.duckdb")},
         "safe_backfill_ledger": {"conn_type": "sqlite", "host": str(tmp_path / "ledger.db")},
@@ -31,6 +31,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     for conn_id, connection_as in connections.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection_as))
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")
+    monkeypatch.setenv("AIRFLOW__SAFE_BACKFILL__REPORTS_FOLDER", str(tmp_path / "reports"))
     shop = Shop(tmp_path)
     with shop.ledger() as ledger:
         ledger.upgrade()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb_outside
 from airflow.sdk import DAG
 
 from airflow_backfill_provider.ledger.store import Ledger
@@ -53,13 +53,8 @@ class Shop:
 
     def corrected(self) -> list[int]:
         """The days of March 2024 that hold the right amounts."""
-        with duckdb.connect(str(self.folder / "shop.duckdb")) as connection:
-            return [
-                day
-                for (day,) in connection.execute(
-                    "SELECT day(order_date) FROM analytics.orders WHERE amount = 5 GROUP BY 1 ORDER BY 1"
-                ).fetchall()
-            ]
+        days = "SELECT day(order_date) FROM analytics.orders WHERE amount = 5 GROUP BY 1 ORDER BY 1"
+        return [day for (day,) in duckdb_outside.run(self.folder / "shop.duckdb", days)]
 
 
 def wired(spec: AnySpec, **scope: Any) -> DAG:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb_outside
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
@@ -39,8 +39,7 @@ class Flights:
         self.warehouse, self.ledger_file = folder / "flights.duckdb", folder / "ledger.db"
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect(str(self.warehouse)) as connection:
-            return connection.execute(sql).fetchall()
+        return duckdb_outside.run(self.warehouse, sql)
 
     def ledger(self) -> Ledger:
         return Ledger(f"sqlite:///{self.ledger_file}")
@@ -55,6 +54,7 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
     ledger = {"conn_type": "sqlite", "host": str(found.ledger_file)}
     monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", json.dumps(ledger))
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")
+    monkeypatch.setenv("AIRFLOW__SAFE_BACKFILL__REPORTS_FOLDER", str(tmp_path / "reports"))
     return found
 
 
@@ -82,6 +82,11 @@ def test_the_hand_wired_backfill_corrects_its_days_and_the_hand_wired_rollback_u
     assert set(run.run().values()) == {"success"}
     assert flights.rows(count) == [(475 + 393,)]
     found = backfill_id("example_backfill_by_hand", run.run_id)
+    ((flown,),) = flights.rows("SELECT count(*) FROM raw.flights WHERE flight_date IN ('2013-02-08', '2013-02-09')")
+    page = (flights.warehouse.parent / "reports" / found / "report.html").read_text(encoding="utf-8")
+    assert (
+        f"2013-02-08 to 2013-02-09: {475 + 393} of {flown:,} rows changed, none added, none removed; the sum of" in page
+    )
     HandRun(dags["example_rollback_by_hand"], params={"backfill_id": found, "force": False}).run()
     assert flights.rows(count) == [(0,)]
     with flights.ledger() as ledger:

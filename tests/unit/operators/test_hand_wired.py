@@ -22,6 +22,7 @@ from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 from airflow_backfill_provider.operators.stage_recompute import StageRecomputeOperator
+from airflow_backfill_provider.operators.trial import TrialOperator
 from airflow_backfill_provider.operators.validate_partition import ValidatePartitionOperator, ValidateRangeOperator
 
 
@@ -102,6 +103,7 @@ def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop) -> N
         made = HandRun(backfill_dag(shop.spec), run_id=run_id, params=params, states={"pool_ready": "success"})
         for task_id in (
             "scope_partitions",
+            "trial",
             "partitions.stage_recompute",
             "partitions.validate_partition",
             "validate_range",
@@ -122,8 +124,9 @@ def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop) -> N
     third = HandRun(backfill_dag(shop.spec), run_id="three", params={"partitions": ["2024-03-07"], "mode": "plan"})
     third.execute("scope_partitions")
     third.states["scope_partitions"] = "success"
-    with pytest.raises(AirflowSkipException, match="a preview"):
-        third.execute("report")
+    for task_id in ("trial", "report"):
+        with pytest.raises(AirflowSkipException, match="a preview"):
+            third.execute(task_id)
 
 
 @pytest.mark.parametrize("text", ["../../x", "A" * 12, "1234", "0123456789ab\n;"])
@@ -177,6 +180,7 @@ def test_the_dag_is_stored_and_read_by_the_scheduler_with_every_form_of_spec(sho
     ("operator", "fields"),
     [
         (ScopePartitionsOperator, {"backfill_id", "request"}),
+        (TrialOperator, {"backfill_id"}),
         (StageRecomputeOperator, {"backfill_id", "batch"}),
         (ValidatePartitionOperator, {"backfill_id", "batch"}),
         (ValidateRangeOperator, {"backfill_id"}),

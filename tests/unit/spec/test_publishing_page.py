@@ -22,4 +22,4 @@ def test_every_example_is_a_publish_section(example: str) -> None:
 
 
 def test_the_page_has_its_examples() -> None:
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7

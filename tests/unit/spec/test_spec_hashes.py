@@ -56,6 +56,8 @@ DECIDES_NO_ROWS = [
     {"compute__statement_timeout": "5m"},
     {"publish__lock_timeout": "5m"},
     {"rollback__keep_for": "5d"},
+    {"trial__enabled": False},
+    {"trial__partition": "2013-02-02"},
     {"allow_empty": True},
     {"kind": "first_load"},
     {"kind": "new_column", "new_columns": ["tax"]},

@@ -18,6 +18,7 @@ from airflow_backfill_provider.steps.report import Summary, conclude
 from airflow_backfill_provider.steps.rollback import RollbackResult, rollback
 from airflow_backfill_provider.steps.scope import Run, Scoped, scope
 from airflow_backfill_provider.steps.stage import StageResult, stage_batch
+from airflow_backfill_provider.steps.trial import TrialResult, try_partition
 from airflow_backfill_provider.steps.validate import validate_batch, validate_range
 from airflow_backfill_provider.steps.work import Work, go_on
 from airflow_backfill_provider.warehouses.base import Warehouse
@@ -118,6 +119,9 @@ class World:
             conf = {"start_date": DAYS[0], "end_date": DAYS[-1]} | conf
         request = Request.from_conf(conf)
         return scope(self.work(request.backfill_id), request, Run("backfill__orders", self.run_id, "ann"))
+
+    def try_one(self, backfill: str | None = None) -> TrialResult:
+        return try_partition(self.work(backfill))
 
     def stage(self, scoped: Scoped) -> list[StageResult]:
         return [stage_batch(self.work(scoped.plan.backfill_id), batch.keys) for batch in scoped.batches]

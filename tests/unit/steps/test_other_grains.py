@@ -16,6 +16,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.report import conclude
+from airflow_backfill_provider.steps.trial import trial_of
 from airflow_backfill_provider.windows import Value
 
 REGIONAL = {"table": "analytics.sales", "partition_by": "region", "key": ["id"], "grain": "list"}
@@ -294,3 +295,14 @@ def test_values_of_a_list_are_recomputed_one_by_one_even_with_scope_range(empty_
     world.spec = type(world.spec).model_validate(document)
     assert world.run(partitions=["asia", "eu", "us"]).backfill.state is BackfillState.COMPLETED
     assert amounts(world) == [2, 4, 6]
+
+
+def test_a_value_of_a_list_is_tried_beside_its_neighbours_in_the_plan(empty_world: World) -> None:
+    fill(empty_world, "region", "text", ["ap", "eu", "us", None])
+    empty_world.spec = spec(REGIONAL, BY_REGION, trial={"partition": "eu"})
+    scoped, before = empty_world.scope(partitions=["ap", "eu", "us"]), amounts(empty_world)
+    assert empty_world.try_one().tried
+    trial = trial_of(empty_world.ledger, scoped.plan)
+    assert trial is not None
+    assert trial.rehearsal.neighbours == ("ap", "us")
+    assert amounts(empty_world) == before

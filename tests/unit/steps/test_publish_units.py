@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract_engines import DuckDB
-from killed_step import BY_WEEK, kill
+from contract_faults import InterruptedDuckDB
+from killed_step import BY_WEEK, Place, killed
 from pydantic import ValidationError
-from steps_world import DAYS, World, fill, make_spec
-from test_killed_anywhere import copies, open_world
+from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
@@ -237,29 +234,16 @@ def test_a_unit_that_holds_no_whole_partition_is_refused(grain: str, unit: str) 
 
 @pytest.mark.timeout(600)
 def test_a_publish_by_week_killed_before_any_statement_leaves_whole_weeks_and_converges(tmp_path: Path) -> None:
-    prepared = tmp_path / "prepared"
-    prepared.mkdir()
-    engine = DuckDB()
-    warehouse = engine.create(prepared)
-    with Ledger(f"sqlite:///{prepared / 'ledger.db'}") as ledger:
-        ledger.upgrade()
-        fill(engine)
-        World(engine, warehouse, ledger, make_spec(**BY_WEEK)).prepare()
-    warehouse.close()
+    place = Place.create(InterruptedDuckDB(), tmp_path, **BY_WEEK)
+    world = place.open()
+    world.prepare()
+    world.ledger.close()
     seen = set()
-    for survived, folder in enumerate(copies(prepared)):
-        shutil.copytree(prepared, folder)
-        ended = kill(folder, "publish by week", survived)
-        world = open_world(folder)
-        world.spec = make_spec(**BY_WEEK)
+    for world in killed(place, "publish"):
         seen.add(len(corrected(world)))
         world.publish()
-        assert conclude(world.work()).backfill.state is BackfillState.COMPLETED, survived
+        assert conclude(world.work()).backfill.state is BackfillState.COMPLETED, seen
         assert corrected(world) == list(DAYS)
         assert [keys for _, keys in receipts(world)] == [FIRST_WEEK, SECOND_WEEK]
-        world.ledger.close()
-        shutil.rmtree(folder)
-        if ended:
-            break
-    assert ended
     assert seen == {0, 3, 10}
+    place.close()

@@ -135,3 +135,38 @@ def test_a_file_that_asks_for_ds_is_refused_when_the_plan_is_made(world: World) 
     world.spec = make_spec(transform=ranged("SELECT * FROM raw.orders WHERE order_date = DATE '{{ ds }}'"))
     with pytest.raises(TransformRefused, match="'ds'"):
         world.scope()
+
+
+def test_the_trial_proves_the_range_on_the_tried_partition_and_its_neighbours_and_the_batches_believe_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.spec = make_spec(transform=ranged(), trial={"partition": DAYS[6]}, **ONE_BATCH)
+    scoped = world.scope()
+    world.try_one()
+    assert proofs(world) == [[DAYS[5], DAYS[6], DAYS[7]]]
+    writes = writes_of(world, monkeypatch)
+
+    world.stage(scoped)
+
+    assert writes == [[6, 3]], "what was tried is reused, and nothing is proved again"
+    world.validate(scoped)
+    assert world.publish().published
+
+
+@pytest.mark.parametrize(("tried", "three"), [(DAYS[0], DAYS[:3]), (DAYS[9], DAYS[7:])])
+def test_a_tried_partition_at_an_end_of_the_range_is_proved_with_the_two_beside_it(
+    world: World, tried: str, three: tuple[str, ...]
+) -> None:
+    world.spec = make_spec(transform=ranged(), trial={"partition": tried}, **ONE_BATCH)
+    world.scope()
+    world.try_one()
+    assert proofs(world) == [list(three)]
+
+
+def test_a_trial_of_a_rule_that_looks_across_partitions_stops_the_backfill_before_the_others(world: World) -> None:
+    across = make_spec().transform.sql.replace("note", "CAST(count(*) OVER () AS VARCHAR) AS note", 1)
+    world.spec = make_spec(transform=ranged(across), **ONE_BATCH)
+    world.scope()
+    with pytest.raises(TransformRefused, match=r"Use scope: partition"):
+        world.try_one()
+    assert world.ledger.counts(world.id)[PartitionState.PENDING] == len(DAYS) - 1

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date
-from functools import cache
-from multiprocessing import get_context
-from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import duckdb_outside
 import pyarrow
-import pytest
 from deltalake import DeltaTable, write_deltalake
 from stage_writing import write_one
 
@@ -29,8 +23,7 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     Target,
 )
-from airflow_backfill_provider.warehouses.delta import DeltaWarehouse, publish, stage, storage
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession
+from airflow_backfill_provider.warehouses.delta import DeltaWarehouse
 from airflow_backfill_provider.windows import Grain, Partition, partition_at
 
 ROWS = (
@@ -103,7 +96,7 @@ class Shop:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What a reader gets who knows nothing of us; the table is ``orders``."""
-        with duckdb.connect() as connection:
+        with duckdb_outside.empty() as connection:
             connection.register("orders", self.table.to_pyarrow_dataset())
             return connection.execute(sql).fetchall()
 
@@ -115,71 +108,3 @@ class Shop:
     def amounts(self) -> list[tuple[Any, ...]]:
         """What a reader sees of the range: one row for each day."""
         return self.rows(AMOUNTS)
-
-
-FORKS = get_context("forkserver")
-FORKS.set_forkserver_preload(["delta_shop"])
-
-
-@cache
-def _start_server() -> None:
-    """Start it with this process's import path, which it only takes over after having preloaded."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
-        ensure_running()
-
-
-def kill(folder: Path, step: str, survived: int) -> bool:
-    """Run ``stage``, ``back_up``, ``publish`` or ``rollback`` and kill it; whether it ended by itself instead.
-
-    It dies before its Nth statement, batch of rows or commit, or right after a commit.
-    """
-    _start_server()
-    process = FORKS.Process(target=_run, args=(folder, step, survived))
-    process.start()
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), f"{step} broke instead of being killed: {process.exitcode}"
-    return process.exitcode == 0
-
-
-def _run(folder: Path, step: str, survived: int) -> None:
-    shop = Shop.open(folder)
-    backup = next((item.location for item in shop.warehouse.storage() if item.kind == "backup"), "")
-    publication = shop.publication(shop.stage(*RANGE)) if step == "publish" else None
-    countdown = iter(range(survived))
-
-    def live() -> None:
-        if next(countdown, None) is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    run = DeltaSession.run
-    DeltaSession.run = lambda self, sql: (live(), run(self, sql))[1]  # type: ignore[method-assign]
-    for module in (publish, stage, storage):
-        module.write_deltalake = _dying(live)  # type: ignore[attr-defined]
-    match step:
-        case "stage":
-            shop.stage(*RANGE[:2])
-        case "back_up":
-            shop.warehouse.back_up(shop.target, "b1", RANGE, label="before")
-        case "publish":
-            assert publication is not None
-            shop.warehouse.replace_partitions(shop.target, publication)
-        case "rollback":
-            kept = shop.warehouse.fingerprint(shop.target, Backup(backup), RANGE)
-            undo = shop.publication(Backup(backup), action=Action.ROLLBACK, after=kept)
-            shop.warehouse.replace_partitions(shop.target, undo)
-
-
-def _dying(live: Callable[[], None]) -> Callable[..., None]:
-    def batches(rows: pyarrow.RecordBatchReader) -> Iterator[pyarrow.RecordBatch]:
-        for batch in rows:
-            live()
-            yield batch
-        live()
-
-    def write(to: Any, rows: pyarrow.RecordBatchReader, **settings: Any) -> None:
-        live()
-        write_deltalake(to, pyarrow.RecordBatchReader.from_batches(rows.schema, batches(rows)), **settings)
-        live()
-
-    return write

@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import duckdb_outside
 import stage_writing
 from stage_writing import write_one
 
@@ -67,8 +67,7 @@ class Shop:
     @classmethod
     def create(cls, folder: Path, *, key: str = "", size: int = 10) -> Shop:
         path = folder / "shop.duckdb"
-        with duckdb.connect(str(path)) as connection:
-            connection.execute(TABLE.format(key=key, size=size))
+        duckdb_outside.run(path, TABLE.format(key=key, size=size))
         return cls.open(folder)
 
     @classmethod
@@ -92,8 +91,7 @@ class Shop:
         return self.warehouse.fingerprint(self.target, Published(), partitions)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with duckdb.connect(str(self.path)) as connection:
-            return connection.execute(sql).fetchall()
+        return duckdb_outside.run(self.path, sql)
 
     def outside(self) -> list[tuple[Any, ...]]:
         return self.rows(
@@ -114,6 +112,7 @@ _PRELUDE = """
 import os, signal, sys, time
 from pathlib import Path
 sys.path[:0] = {paths!r}
+import duckdb
 from duckdb_shop import *
 folder = Path({folder!r})
 def die(*_):

@@ -31,9 +31,9 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 from airflow_backfill_provider.warehouses.postgres import adapter as postgres_adapter
+from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
-from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 from airflow_backfill_provider.windows import Grain, Partition, partition_at
 
 TABLE = """
@@ -188,13 +188,13 @@ def raised(amounts: list[tuple[Any, ...]], by: int = 1) -> list[tuple[Any, ...]]
 
 OWNERS: dict[str, Any] = {
     "lock_alone": postgres_adapter,
-    **dict.fromkeys(("refuse_other_columns", "refuse_moved", "delete", "insert", "refuse_changed"), Replacement),
+    **dict.fromkeys(("refuse_other_columns", "refuse_moved", "delete", "insert", "refuse_changed"), ReadFirst),
     "write": Receipts,
 }
 """The steps of a replacement before its commit, in their order, and where each is."""
-OWNERS["merge"] = Replacement
+OWNERS |= {"merge": ReadFirst, "read": ReadFirst}
 MERGE_STEPS = ("lock_alone", "refuse_moved", "merge", "refuse_changed", "write")
-STEPS = tuple(step for step in OWNERS if step != "merge")
+STEPS = tuple(step for step in OWNERS if step not in ("merge", "read"))
 
 
 def after(step: str, act: Callable[[], None], monkeypatch: Any) -> None:
@@ -226,16 +226,10 @@ def before_statement(number: int, act: Callable[[Session], None], monkeypatch: A
 
 
 _PRELUDE = """
-import os, signal, sys, time
+import os, sys, time
 sys.path[:0] = {paths!r}
 from postgres_shop import *
 database = Database({name!r}, {address!r})
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-def kill_after(name):
-    owner = OWNERS[name]
-    step = getattr(owner, name)
-    setattr(owner, name, lambda *given: (step(*given), die()))
 """
 
 

@@ -23,7 +23,7 @@ from airflow_backfill_provider.errors import (
     TargetMoved,
     WarehouseError,
 )
-from airflow_backfill_provider.warehouses.base import Action, Staged
+from airflow_backfill_provider.warehouses.base import Action, Publication, Staged
 from airflow_backfill_provider.warehouses.delta import publish, storage
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 
@@ -317,6 +317,21 @@ def test_the_receipt_is_in_the_commit_where_spark_shows_it_and_commits_of_others
     assert commit["backfill_id"] == "b1"
     assert '"plan_hash": "p1"' in commit["userMetadata"]
     assert shop.warehouse.receipts(shop.target) == (receipt,)
+
+
+def test_days_with_holes_between_them_are_one_version_and_the_holes_stay_as_they_are(shop: Shop) -> None:
+    chosen = tuple(map(day, (1, 2, 4, 7, 8, 10)))
+    version, before = shop.table.version(), shop.fingerprint(*map(day, range(1, 11)))
+    staged = shop.stage(*chosen)
+    marks = {entry.partition.key: entry.fingerprint for entry in staged.partitions}
+
+    shop.warehouse.replace_partitions(
+        shop.target, Publication("b1", Action.PUBLISH, "p1", chosen, staged, {key: before[key] for key in marks}, marks)
+    )
+
+    assert shop.table.version() == version + 1
+    assert shop.fingerprint(*map(day, range(1, 11))) == before | marks
+    assert shop.rows("SELECT count(*) FROM orders WHERE day IS NULL") == [(2,)]
 
 
 def test_a_rollback_restores_the_range_alone_and_has_a_receipt_of_its_own(shop: Shop) -> None:

@@ -29,6 +29,7 @@ def test_every_driver_error_is_translated(error: type[duckdb.Error]) -> None:
     [
         (duckdb.IOException(HELD), True),
         (duckdb.TransactionException("Conflict on tuple deletion!"), True),
+        (duckdb.TransactionException("Failed to commit: Could not write file x.wal: No space left on device"), False),
         (duckdb.IOException("No space left on device"), False),
         (duckdb.ConstraintException("Duplicate key"), False),
         (duckdb.BinderException("no such column"), False),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,32 +20,6 @@ from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop.create(tmp_path)
-
-
-def test_a_killed_writer_leaves_whole_partitions(shop: Shop, tmp_path: Path) -> None:
-    killed = run_process(
-        tmp_path,
-        """
-from airflow_backfill_provider.warehouses.duckdb.stage import DuckDBStage
-shop = Shop.open(folder)
-mark = DuckDBStage._fingerprints
-with shop.warehouse.open_stage(shop.target, "b1", "killed") as stage:
-    for partition in days(2, 3):
-        print(write_one(stage, partition, corrected(partition)).fingerprint.digest, flush=True)
-    DuckDBStage._fingerprints = lambda *given: (mark(*given), die())
-    write_one(stage, day(4), corrected(day(4)))
-""",
-    )
-    assert killed.returncode == -signal.SIGKILL
-    digests = killed.stdout.split()
-
-    (item,) = shop.warehouse.storage()
-    staged = Staged(tuple(StagedPartition(partition, item.location, None) for partition in RANGE))  # type: ignore[arg-type]
-    found = shop.warehouse.fingerprint(shop.target, staged, RANGE)
-
-    assert [found[partition.key].digest for partition in days(2, 3)] == digests
-    assert found[day(4).key].rows == 0
-    assert shop.stage(*RANGE).partitions[0].location != item.location
 
 
 def test_rows_outside_the_partition_are_refused_with_their_count_and_span(shop: Shop) -> None:

@@ -1,8 +1,7 @@
-"""Swapping a view in a DuckDB file: killed at every step, raced, and what of the table a new version has."""
+"""Swapping a view in a DuckDB file: raced, and what of the table a new version has."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from duckdb_shop import AMOUNTS, RANGE, Shop, run_process
+from duckdb_shop import AMOUNTS, RANGE, Shop
 from stage_writing import write_one
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, SpecError, TargetMoved
@@ -22,15 +21,6 @@ from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.duckdb.swap import Swap
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 
-SWAP = """
-from test_duckdb_swap import OWNERS
-shop = Shop.open(folder)
-def kill_after(name):
-    owner = OWNERS[name]
-    step = getattr(owner, name)
-    setattr(owner, name, lambda *given: (step(*given), die()))
-publication = shop.publication(shop.stage(*RANGE))
-"""
 OWNERS: dict[str, Any] = {
     "guard": swap,
     **dict.fromkeys(("refuse_other_columns", "refuse_moved"), Swap),
@@ -81,36 +71,6 @@ def undoing(shop: Shop, backup: Backup, marks: dict[str, Fingerprint]) -> Public
 
 def raised(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(date, count, amount + count) for date, count, amount in rows]
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_before_the_commit_it_leaves_the_old_view_and_nothing_else_and_a_second_swap_converges(
-    tmp_path: Path, step: str
-) -> None:
-    shop = create(tmp_path, key="PRIMARY KEY")
-    old, outside, tables = shop.amounts(), shop.outside(), shop.rows("SELECT table_name FROM duckdb_tables()")
-
-    killed = run_process(tmp_path, f"{SWAP}kill_after({step!r})\nshop.warehouse.swap_view(shop.target, publication)")
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shop.amounts() == old
-    assert shop.rows("SELECT table_name FROM duckdb_tables()") == tables
-    assert shop.warehouse.receipts(shop.target) == ()
-    shop.warehouse.swap_view(shop.target, shop.publication(shop.stage(*RANGE)))
-    assert shop.amounts() == raised(old)
-    assert shop.outside() == outside
-
-
-def test_killed_after_the_commit_it_leaves_the_new_view_with_its_receipt(tmp_path: Path) -> None:
-    shop = create(tmp_path)
-    old, outside = shop.amounts(), shop.outside()
-
-    killed = run_process(tmp_path, f"{SWAP}kill_after('commit')\nshop.warehouse.swap_view(shop.target, publication)")
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shop.amounts() == raised(old)
-    assert shop.outside() == outside
-    assert [(one.deleted, one.inserted) for one in shop.warehouse.receipts(shop.target)] == [(30, 30)]
 
 
 def test_readers_see_only_the_old_or_only_the_new_rows(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Staging, backing up, publishing and undoing, ended at every statement: killed, cancelled, cut off, out of time."""
+"""A statement that runs: cancelled, cut off, out of time; and connections that are lost. What is ended between statements
+is in the contract suite."""
 
 from __future__ import annotations
 
@@ -6,91 +7,28 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from postgres_shop import (
-    MERGE_STEPS,
     RANGE,
-    STEPS,
     Shop,
-    before_statement,
     beside,
     clean_server,
     pytestmark,
-    raised,
-    run_process,
     transaction,
 )
 from stage_writing import write_one
 
-from airflow_backfill_provider.errors import ConnectionLost, TargetMoved, WarehouseError
-from airflow_backfill_provider.warehouses.base import Action
+from airflow_backfill_provider.demo.local_postgres import LocalPostgres
+from airflow_backfill_provider.errors import ConnectionLost, WarehouseError
+from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 from airflow_backfill_provider.warehouses.postgres.session import Session
 
 __all__ = ["clean_server", "pytestmark"]
-
-PUBLISH = """
-shop = Shop.open(database)
-publication = shop.publication(shop.stage(*RANGE))
-kill_after({step!r})
-shop.warehouse.{mechanism}(shop.target, publication)
-"""
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "step"),
-    [*(("replace_partitions", step) for step in STEPS), *(("merge", step) for step in MERGE_STEPS[2:])],
-)
-def test_killed_before_the_commit_it_leaves_the_old_rows_and_a_second_publish_converges(
-    mechanism: str, step: str
-) -> None:
-    shop = Shop.create()
-    old, outside = shop.amounts(), shop.outside()
-
-    killed = run_process(shop.database, PUBLISH.format(step=step, mechanism=mechanism))
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shop.amounts() == old
-    assert shop.warehouse.receipts(shop.target) == ()
-    getattr(shop.warehouse, mechanism)(shop.target, shop.publication(shop.stage(*RANGE)))
-    assert shop.amounts() == raised(old)
-    assert shop.outside() == outside
-    assert [receipt.sequence for receipt in shop.warehouse.receipts(shop.target)] == [1]
-    assert shop.database.running() == []
-
-
-def test_killed_right_after_the_commit_it_leaves_the_new_rows_with_their_receipt() -> None:
-    shop = Shop.create()
-    old, outside, baseline = shop.amounts(), shop.outside(), shop.fingerprint(*RANGE)
-    body = """
-shop = Shop.open(database)
-publication = shop.publication(shop.stage(*RANGE))
-original = Session.run
-def run(session, sql):
-    if "receipts" in sql and "INSERT" in sql:
-        Session.run = lambda own, text: (original(own, text), die() if text == "COMMIT" else None)[0]
-    return original(session, sql)
-Session.run = run
-shop.warehouse.replace_partitions(shop.target, publication)
-"""
-
-    killed = run_process(shop.database, body)
-
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shop.amounts() == raised(old)
-    assert shop.outside() == outside
-    (receipt,) = shop.warehouse.receipts(shop.target)
-    assert (receipt.keys, receipt.deleted, receipt.inserted) == (tuple(p.key for p in RANGE), 30, 30)
-    with pytest.raises(TargetMoved):
-        shop.warehouse.replace_partitions(shop.target, shop.publication(shop.stage(*RANGE), before=baseline))
-
-
-def _cancel(shop: Shop, session: Session) -> None:
-    shop.warehouse.cancel()
 
 
 def _terminate(shop: Shop, session: Session) -> None:
@@ -100,100 +38,6 @@ def _terminate(shop: Shop, session: Session) -> None:
 def _reset(shop: Shop, session: Session) -> None:
     with socket.socket(fileno=os.dup(session._connection.fileno())) as own:
         own.shutdown(socket.SHUT_RDWR)
-
-
-def _break(shop: Shop, session: Session) -> None:
-    raise ZeroDivisionError
-
-
-WAYS: dict[Callable[[Shop, Session], None], type[Exception]] = {
-    _cancel: WarehouseError,
-    _terminate: ConnectionLost,
-    _reset: ConnectionLost,
-    _break: ZeroDivisionError,
-}
-
-
-def _stage(shop: Shop) -> Any:
-    return shop.stage(*RANGE)
-
-
-def _back_up(shop: Shop) -> Any:
-    return shop.warehouse.back_up(shop.target, "b1", RANGE, label="x")
-
-
-def _replace(shop: Shop) -> Any:
-    return shop.warehouse.replace_partitions(shop.target, _prepared(shop))
-
-
-def _merge(shop: Shop) -> Any:
-    return shop.warehouse.merge(shop.target, _prepared(shop))
-
-
-def _undo(shop: Shop) -> Any:
-    return _replace(shop)
-
-
-def _error_of(call: Callable[[], Any]) -> Exception | None:
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
-
-
-_publications: dict[int, Any] = {}
-
-
-def _prepared(shop: Shop) -> Any:
-    return _publications[id(shop)]
-
-
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__.strip("_"))
-@pytest.mark.parametrize("verb", [_stage, _back_up, _replace, _merge, _undo], ids=lambda verb: verb.__name__.strip("_"))
-def test_ended_before_any_statement_a_call_leaves_old_or_new_and_works_when_repeated(
-    verb: Callable[[Shop], Any], way: Callable[[Shop, Session], None]
-) -> None:
-    shop = Shop.create(key="PRIMARY KEY")
-    backup, baseline = shop.warehouse.back_up(shop.target, "b1", RANGE, label="first")
-    staged = shop.stage(*RANGE)
-    publication = shop.publication(staged)
-    undo = shop.publication(backup, action=Action.ROLLBACK, before=publication.after, after=baseline)
-    old, outside = shop.amounts(), shop.outside()
-    stored = {item.location for item in shop.warehouse.storage()}
-
-    def restore() -> None:
-        wanted, now = (undo, publication) if verb is _undo else (publication, undo)
-        _publications[id(shop)] = wanted
-        if shop.fingerprint(*RANGE) != wanted.before:
-            shop.warehouse.replace_partitions(shop.target, now)
-
-    number = 0
-    while True:
-        number += 1
-        restore()
-        known = shop.amounts()
-        receipts = len(shop.warehouse.receipts(shop.target))
-        with pytest.MonkeyPatch.context() as patch:
-            statements = before_statement(number, lambda session: way(shop, session), patch)
-            error = _error_of(lambda: verb(shop))
-        if len(statements) >= number:
-            assert type(error) is WAYS[way], statements[number - 1]
-            assert way is not _cancel or "was cancelled" in str(error)
-        else:
-            assert error is None
-        committed = len(shop.warehouse.receipts(shop.target)) - receipts
-        new = old if verb is _undo else raised(old)
-        assert shop.amounts() == (new if committed else known)
-        assert shop.outside() == outside
-        assert shop.database.running() == []
-        if len(statements) < number:
-            break
-        for item in shop.warehouse.storage():
-            if item.location not in stored:
-                assert item.kind == "stage" or verb is _back_up
-                shop.warehouse.drop(item.location)
-    assert number > 5
 
 
 @pytest.mark.parametrize("end", ["cancel", "terminate", "timeout"])
@@ -207,7 +51,9 @@ def test_a_statement_that_runs_is_ended_on_the_server_too(end: str) -> None:
             write_one(stage, RANGE[0], slow)
 
     with beside(stage) as outcome:
-        while not (running := shop.database.rows("SELECT pid FROM pg_stat_activity WHERE query ~ '^INSERT.*pg_sleep'")):
+        while not (
+            running := shop.database.rows("SELECT pid FROM pg_stat_activity WHERE query ~ '^WITH landed.*pg_sleep'")
+        ):
             time.sleep(0.02)
         if end == "cancel":
             shop.warehouse.cancel()
@@ -296,6 +142,38 @@ def test_a_server_that_cannot_be_reached_is_a_lost_connection() -> None:
 
     with pytest.raises(ConnectionLost):
         warehouse.receipts(shop.target)
+
+
+@pytest.mark.parametrize(
+    ("login", "named"),
+    [
+        ({"password": "wrong"}, 'password authentication failed for user "postgres"'),
+        ({"password": ""}, "no password supplied"),
+        ({"dbname": "nowhere"}, 'database "nowhere" does not exist'),
+        ({"user": "nobody"}, 'password authentication failed for user "nobody"'),
+    ],
+)
+def test_a_server_that_lets_nobody_in_by_this_login_is_no_lost_connection(
+    guarded: LocalPostgres, login: dict[str, str], named: str
+) -> None:
+    right = {"host": "127.0.0.1", "port": guarded.port, "user": guarded.user, "password": guarded.password}
+    warehouse = PostgresWarehouse(lambda: psycopg.connect(**{**right, "dbname": "postgres", **login}))
+
+    with pytest.raises(WarehouseError, match=named) as refused:
+        _ = warehouse.capabilities
+
+    assert type(refused.value) is WarehouseError
+    assert "Airflow connection" in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
+    """A server that asks for a password."""
+    server = LocalPostgres(tmp_path_factory.mktemp("guarded") / "record.json", settings={"fsync": "off"})
+    server.create()
+    server.start()
+    yield server
+    server.remove()
 
 
 def test_a_writer_that_was_cut_off_cannot_write_into_the_stage_of_the_next_attempt() -> None:

@@ -1,0 +1,179 @@
+"""Charts as SVG inside the page, drawn by matplotlib: no script, no font file, nothing to fetch.
+
+matplotlib comes with the extra ``report``; without it the page has its tables alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_backfill_provider.reporting.facts import Facts
+from airflow_backfill_provider.reporting.series import Series, thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINTS = 400
+"""Partitions that a chart draws at most."""
+_MARKED = 45
+"""Up to so many, each is marked; a lone partition would be no line."""
+
+# Colours that matplotlib writes, and the page's own names for them, so that light and dark are the page's affair.
+_INKS = {
+    "#010203": "var(--muted)",
+    "#010204": "var(--grid)",
+    "#010205": "var(--old)",
+    "#010206": "var(--new)",
+    "#010207": "var(--up)",
+    "#010208": "var(--down)",
+    "#010209": "var(--changed)",
+}
+_MUTED, _GRID, _OLD, _NEW, _UP, _DOWN, _CHANGED = _INKS
+_SHAPES = {"wide": (10.4, 3.5, 6), "narrow": (3.5, 3.4, 2)}
+"""Width and height in inches, and how many partitions the axis names."""
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "safe-backfill",  # the same numbers give the same bytes
+    "text.parse_math": False,  # a partition's key may hold a dollar sign
+    "font.size": 9,
+    "axes.linewidth": 0.6,
+    "axes.formatter.useoffset": False,
+    "text.color": _MUTED,
+    "axes.labelcolor": _MUTED,
+    "axes.edgecolor": _GRID,
+    "xtick.color": _MUTED,
+    "ytick.color": _MUTED,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.6,
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One picture in the shapes that the page chooses from by its width."""
+
+    title: str
+    svg: dict[str, str]
+    each: int
+    """Partitions that one point stands for, at most."""
+
+
+def available() -> bool:
+    """Whether charts can be drawn here."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def drawn(facts: Facts, wanted: Sequence[Series]) -> list[Chart]:
+    """Old, new and delta of every number, and the rows that differ; none without matplotlib."""
+    if not available():
+        return []
+    keys = [line.key for line in facts.lines]
+    each = -(-len(keys) // POINTS)
+    charts = [
+        Chart(one.name, {shape: _svg(_old_and_new, f"{number}-{shape}", shape, keys, one) for shape in _SHAPES}, each)
+        for number, one in enumerate(wanted)
+    ]
+    if any(line.compared and line.compared.differing for line in facts.lines):
+        shapes = {shape: _svg(_differing, f"rows-{shape}", shape, keys, facts) for shape in _SHAPES}
+        charts.insert(0, Chart("rows that differ", shapes, each))
+    return charts
+
+
+def _old_and_new(axes: Sequence[Axes], width: float, series: Series) -> list[int]:
+    upper, lower = axes
+    places = thinned([one.moved for one in series.points], POINTS)
+    points = [series.points[place] for place in places]
+    across, marker = range(len(points)), "o" if len(points) <= _MARKED else ""
+    sides = (("old", [one.old for one in points], _OLD, "--"), ("new", [one.new for one in points], _NEW, "-"))
+    for name, values, ink, style in sides:
+        heights = [float("nan") if value is None else float(value) for value in values]
+        upper.plot(across, heights, style, color=ink, marker=marker, markersize=3, linewidth=1.4, label=name)
+    upper.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0.1)
+    deltas = [0.0 if one.delta is None else float(one.delta) for one in points]
+    inks = [_UP if delta > 0 else _DOWN for delta in deltas]
+    lower.vlines(across, 0, deltas, colors=inks, linewidth=_bar(len(points), width))
+    lower.margins(y=0.12)
+    lower.axhline(0, color=_MUTED, linewidth=0.6)
+    upper.set_ylabel("value")
+    lower.set_ylabel("new − old")
+    return places
+
+
+def _differing(axes: Sequence[Axes], width: float, facts: Facts) -> list[int]:
+    lines = [line.compared for line in facts.lines]
+    places = thinned([(line.differing if line else None) or 0 for line in lines], POINTS)
+    across, (only,) = range(len(places)), axes
+    floor = [0] * len(places)
+    for what, ink in (("changed", _CHANGED), ("added", _UP), ("removed", _DOWN)):
+        heights = [(getattr(lines[place], what, None) or 0) for place in places]
+        if any(heights):
+            top = [low + height for low, height in zip(floor, heights, strict=True)]
+            only.vlines(across, floor, top, colors=ink, linewidth=_bar(len(places), width), label=what)
+            floor = top
+    only.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0.1)
+    only.set_ylabel("rows")
+    only.set_ylim(bottom=0)
+    return places
+
+
+def _svg(draw: Callable[..., list[int]], name: str, shape: str, keys: Sequence[str], about: Series | Facts) -> str:
+    import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    width, height, ticks = _SHAPES[shape]
+    whole = draw is _differing or (isinstance(about, Series) and about.name == "rows")
+    panels = [2, 1] if draw is _old_and_new else [1]
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(width, height if len(panels) > 1 else 0.65 * height), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": panels})[:, 0]
+        places = draw(axes, width, about)
+        for one in axes:
+            one.spines[["top", "right", "left"]].set_visible(False)
+            one.grid(axis="y")
+            one.set_axisbelow(True)
+            one.yaxis.set_major_locator(MaxNLocator(4 if one is axes[0] else 2, integer=whole, min_n_ticks=1))
+            one.yaxis.set_major_formatter(FuncFormatter(_tick))
+        named = range(0, len(places), max(1, -(-(len(places) - 1) // (ticks - 1))))
+        axes[-1].set_xticks(named, [_cut(keys[places[place]]) for place in named])
+        axes[-1].set_xlim(-0.6, len(places) - 0.4)
+        written = io.StringIO()
+        figure.savefig(
+            written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        )
+    return _inline(written.getvalue(), name)
+
+
+def _bar(count: int, width: float) -> float:
+    """Points that a bar is wide in a picture of so many inches, so that neighbours do not touch."""
+    return max(0.8, min(14.0, 0.62 * 72 * (width - 0.8) / count))
+
+
+def _tick(value: float, _: object) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            unit = 1e3 if letter == "k" else size
+            return f"{value / unit:,.6g} {letter}".replace("-", "−")
+    return f"{value:,.6g}".replace("-", "−")
+
+
+def _cut(key: str) -> str:
+    return key if len(key) <= 20 else f"{key[:19]}…"
+
+
+def _inline(svg: str, name: str) -> str:
+    """The picture for a page that holds several: ids of its own, the page's colours, the size of its place."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>chart-{name}-", svg)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', svg, count=1)
+    for ink, variable in _INKS.items():
+        svg = svg.replace(ink, variable)
+    return svg

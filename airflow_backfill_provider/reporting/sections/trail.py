@@ -1,0 +1,45 @@
+"""The audit trail: who did what, when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.reporting.facts import Facts
+from airflow_backfill_provider.reporting.sections.base import Section
+from airflow_backfill_provider.reporting.tables import Cell, Table
+
+SHOWN = 30
+"""Moves of the backfill that the page lists, the last ones."""
+FILE = "audit.csv"
+
+
+def trail(facts: Facts) -> Section:
+    """The moves of the backfill as a whole; the file has those of every partition as well."""
+    moves = [_shown(event) for event in facts.events if event.action in _SHOWN_ACTIONS]
+    content = {"moves": moves[-SHOWN:], "moves_left_out": len(moves[:-SHOWN]), "lines": len(facts.events), "file": FILE}
+    header = ("sequence", "at", "action", "by", "detail")
+    return Section("trail", "What happened", content, {FILE: Table(header, _rows(facts))})
+
+
+_SHOWN_ACTIONS = frozenset({"backfill.opened", "backfill.moved", "plan.revised", "backup.recorded", "receipt"})
+
+
+def _shown(event: EventRecord) -> dict[str, object]:
+    detail = event.detail
+    match event.action:
+        case "backfill.moved":
+            what = f"{detail['from']} → {detail['to']}"
+        case "receipt":
+            what = f"committed: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"
+        case "backup.recorded":
+            what = f"backed up {detail['partitions']:,} partitions"
+        case other:
+            what = other.replace(".", " ")
+    return {"at": event.at, "what": what, "by": event.by, "reason": str(detail.get("reason") or "")}
+
+
+def _rows(facts: Facts) -> Iterator[list[Cell]]:
+    for one in facts.events:
+        yield [one.sequence, one.at, one.action, one.by, json.dumps(one.detail, sort_keys=True, ensure_ascii=False)]

@@ -1,0 +1,25 @@
+"""How to undo it, from where, and until when."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.reporting.facts import Facts
+from airflow_backfill_provider.reporting.sections.base import Section
+from airflow_backfill_provider.steps.report import undo_command
+
+
+def way_back(facts: Facts) -> Section:
+    """The rollback's command while there is something to roll back."""
+    published, undone = (facts.moved_to(one) for one in (BackfillState.PUBLISHED, BackfillState.ROLLED_BACK))
+    keep_for = facts.plan.spec.rollback.keep_for
+    stands = facts.wrote and undone is None
+    content = {
+        "command": undo_command(facts.plan, facts.backfill.backfill_id) if stands else None,
+        "location": facts.backfill.backup_location,
+        "partitions": len(facts.backfill.backup_fingerprints),
+        "days": keep_for.days,
+        "until": published.at + keep_for if stands and published else None,
+        "undone": undone,
+        "way": facts.plan.spec.publish.way_back,
+    }
+    return Section("way_back", "The way back", content)

@@ -1,0 +1,51 @@
+"""How a backfill goes on from where it is: what it waits for, and the command a person gives next."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from airflow_backfill_provider.ledger.records import BackfillRecord
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.spec.request import Mode
+
+
+def clear_command(backfill: BackfillRecord) -> str:
+    """The command that runs the failed tasks of the backfill's run again; what is finished is reused."""
+    return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} --only-failed -y"
+
+
+def way_on(backfill: BackfillRecord) -> str:
+    """One sentence or two: what the state means for whoever waits, and what to do."""
+    found, again = backfill.backfill_id, clear_command(backfill)
+    rollback = f"""airflow dags trigger rollback__{backfill.name} --conf '{{"backfill_id": "{found}"}}'"""
+    match backfill.state:
+        case BackfillState.PLANNED | BackfillState.RUNNING:
+            return f"Its run goes on by itself. If its tasks failed, or its worker died: {again}"
+        case BackfillState.AWAITING_APPROVAL:
+            return "It waits for a person's answer."
+        case BackfillState.VALIDATED if backfill.mode == Mode.STAGE:
+            return (
+                f"Everything is staged and validated, and waits to be published: "
+                f"""airflow dags trigger {backfill.dag_id} --conf '{{"backfill_id": "{found}", "mode": "publish"}}'"""
+            )
+        case BackfillState.VALIDATED:
+            return f"Everything is validated; its run publishes next. If that failed: {again}"
+        case BackfillState.PUBLISHING:
+            return f"A publish is under way. If its task is gone, its receipt tells whether it happened: {again}"
+        case BackfillState.PUBLISHED:
+            return f"It is published; its run verifies and closes it. If that failed: {again}"
+        case BackfillState.HALTED:
+            return f"It was stopped. Lift the stop (airflow safe-backfill resume {backfill.name}), then: {again}"
+        case BackfillState.FAILED:
+            return f"Mend what made it fail, then: {again}"
+        case BackfillState.REJECTED:
+            return f"Mend what a check said no to, then: {again}"
+        case BackfillState.PUBLISHED_UNVERIFIED:
+            return (
+                f"The range does not read back as what was staged. Mend the rows, then: {again} Or take it as it is: "
+                f'airflow safe-backfill accept {found} --reason "…" Or put the old rows back: {rollback}'
+            )
+        case BackfillState.COMPLETED:
+            return f"It is done. To undo it: {rollback}"
+        case BackfillState.ROLLED_BACK | BackfillState.EXPIRED:
+            return f"It is over. Publishing the range takes a new backfill: airflow dags trigger {backfill.dag_id}"

@@ -1,0 +1,36 @@
+"""The SELECT as a second run would find the world: rows stored in another order, or its own rows published already."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from airflow_backfill_provider.transform import reads
+from airflow_backfill_provider.transform.parse import same_table, tables_read
+
+_ROWS = "safe_backfill_rows"
+
+
+def reordered(select: str, dialect: str) -> str | None:
+    """The SELECT with the rows of every table it reads sorted downwards; None when it reads one in a way that has no order.
+
+    The same rows go in, so the same come out unless the SELECT picks or numbers by where a row stands.
+    """
+    tree = sqlglot.parse_one(select, dialect=dialect)
+    tables = [table for table in tables_read(tree) if isinstance(table.this, exp.Identifier)]
+    return _with(select, tables, dialect, lambda name: f"(SELECT * FROM {name} AS {_ROWS} ORDER BY {_ROWS} DESC)")  # noqa: S608
+
+
+def over(select: str, target: str, other: str, dialect: str) -> str | None:
+    """The SELECT with another table, named as SQL, in the place of its target; None when it does not read that, or not as a table."""
+    tree = sqlglot.parse_one(select, dialect=dialect)
+    tables = [table for table in tables_read(tree) if same_table(table, target, dialect)]
+    return _with(select, tables, dialect, lambda _: f"(SELECT * FROM {other})")  # noqa: S608
+
+
+def _with(select: str, tables: list[exp.Table], dialect: str, by: reads.By) -> str | None:
+    if not tables or any(map(reads.more_than_a_name, tables)):
+        return None
+    tokens = Dialect.get_or_raise(dialect).tokenize(select)
+    return reads.replaced(select, tokens, reads.find(tables, tokens), by)
