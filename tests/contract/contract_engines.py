@@ -370,7 +370,7 @@ class Databricks:
 
     def execute(self, *statements: str) -> None:
         if statements[0].startswith("CREATE TABLE analytics.orders ("):
-            self._tables.lay(statements, [respelled(sql) for sql in statements])
+            self._tables.lay(statements, [one for sql in statements for one in _ddl(sql)])
         else:
             if any("TABLE analytics.orders" in sql for sql in statements):
                 self._tables.forget()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from uuid import uuid4
 
-from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -30,12 +30,13 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import translated
-from airflow_backfill_provider.warehouses.databricks.publish import Conflict, publish
+from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
 from airflow_backfill_provider.warehouses.databricks.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import as_of, require_versions, source_versions
+from airflow_backfill_provider.warehouses.databricks.writes import count_identical, merging, replacing
 from airflow_backfill_provider.warehouses.relational.replacement import count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -78,7 +79,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def capabilities(self) -> Capabilities:
         return Capabilities(
             engine="Databricks SQL",
-            mechanisms=frozenset({"replace_partitions"}),
+            mechanisms=frozenset({"replace_partitions", "merge"}),
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
@@ -161,18 +162,40 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             self.drop(location)
 
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
+        deleted, inserted = count_rows(publication.before), count_rows(publication.after)
+        return self._publish(target, publication, replacing, lambda: (deleted, inserted))
+
+    def merge(self, target: Target, publication: Publication) -> Receipt:
+        def count() -> tuple[int, int]:
+            with self._reading("Comparing") as session:
+                name = self._locate(session, target.table).sql
+                landing = self._pieces(session, target, publication.rows, publication.partitions)
+                same = count_identical(session.run, name, target, publication, landing)
+            return count_rows(publication.before) - same, count_rows(publication.after) - same
+
+        return self._publish(target, publication, merging, count)
+
+    def _publish(
+        self, target: Target, publication: Publication, write: Write, count: Callable[[], tuple[int, int]]
+    ) -> Receipt:
+        """Publish by that statement, again and again when others get before.
+
+        :param count: how many rows will go and come.
+        """
         publication.refuse_incomplete(self.method)
         deadline = time.monotonic() + self._lock_timeout.total_seconds()
         pause = _FIRST_PAUSE_SECONDS
         self._sessions.cancelled.clear()
         while True:
             attempt = uuid4().hex
-            deleted, inserted = count_rows(publication.before), count_rows(publication.after)
+            deleted, inserted = count()
             settings = {receipts.USER_METADATA: receipts.metadata(publication, attempt, deleted, inserted)}
             with translated(f"Publishing into {target.table}"), self._sessions.session(settings) as session:
                 landing = self._pieces(session, target, publication.rows, publication.partitions)
                 try:
-                    return publish(session, target, publication, landing, attempt)
+                    # A MERGE that changes nothing commits nothing, and so would leave no receipt.
+                    writes = write if deleted or inserted else replacing
+                    return publish(session, target, publication, landing, attempt, writes)
                 except Conflict as exc:
                     conflict = exc
             if time.monotonic() + pause > deadline:
@@ -184,12 +207,6 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             if self._sessions.cancelled.wait(pause * random.uniform(0.5, 1.0)):
                 raise WarehouseError(f"Publishing into {target.table} was cancelled; nothing was written.")
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
-
-    def merge(self, target: Target, publication: Publication) -> Receipt:
-        # A MERGE that deletes by source conflicts with appends anywhere in the table.
-        raise PublishRefused(
-            f"{target.table}: a Databricks warehouse does not merge. Use mechanism replace_partitions."
-        )
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with self._reading("Reading receipts") as session:
