@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import deltalake
 import duckdb
+import pyarrow
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric
@@ -37,7 +38,8 @@ from airflow_backfill_provider.warehouses.base import (
     Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
-from airflow_backfill_provider.warehouses.delta import catalog, receipts
+from airflow_backfill_provider.warehouses.delta import catalog, receipts, wholesale
+from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
@@ -47,7 +49,6 @@ from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
 from airflow_backfill_provider.warehouses.delta.versions import require_version
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
-from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.flags import Flags
 from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
@@ -173,10 +174,9 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         try:
             with self._reading("Backing up", Published()) as session:
                 self._storage.prepare()
-                (published,) = self._pieces(session, target, Published(), partitions)
-                table = session.pin(self._root.locate(target.table)).table
-                with session.rows(copied(target, published.table, published.predicate)) as rows:
-                    self._storage.create(backup.location, rows, covered=[partition.key for partition in partitions])
+                place = self._root.locate(target.table)
+                self._copy(session, target, place, partitions, backup.location)
+                table = session.pin(place).table
             marks = self.fingerprint(target, backup, partitions)
             # The copy is all that was read of them.
             self._held = Held(str(table.metadata().id), table.version(), target, frozenset(partitions), marks)
@@ -184,6 +184,28 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         except BaseException:
             self.drop(backup.location)
             raise
+
+    def _copy(
+        self, session: DeltaSession, target: Target, place: Place, partitions: Sequence[Partition], location: str
+    ) -> None:
+        """Copy the range aside: file by file where each lies in it or not as a whole, and otherwise row by row."""
+        covered = [partition.key for partition in partitions]
+
+        def within(values: pyarrow.Table) -> list[int]:
+            piece = Piece.of(DIALECT, target, "values", partitions)
+            return session.rows_within(values, wholesale.FILE, piece.predicate)
+
+        table = session.pin(place).table
+        files = wholesale.files_with(table, target.partition_by, within)
+        if files is not None:
+            with session.in_steps() as go_on:
+                self._storage.create_from_files(
+                    location, table, self._root.uri(place.schema, place.name), files, go_on, covered=covered
+                )
+            return
+        (published,) = self._pieces(session, target, Published(), partitions)
+        with session.rows(copied(target, published.table, published.predicate)) as rows:
+            self._storage.create(location, rows, covered=covered)
 
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:

@@ -12,10 +12,10 @@ from sqlglot.errors import SqlglotError
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.clocks import Reading
+from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.features import obstacles
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession
-from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.relational.tables import Table
 from airflow_backfill_provider.warehouses.sql import quote
 

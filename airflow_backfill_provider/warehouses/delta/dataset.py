@@ -58,6 +58,12 @@ def file_sizes(table: DeltaTable) -> dict[str, int]:
     return _sizes(pyarrow.table(table.get_add_actions()))
 
 
+def file_values(adds: pyarrow.Table, schema: pyarrow.Schema) -> Iterator[tuple[str, pyarrow.Array]]:
+    """Each column that the table is partitioned by, and its value in each file, in the order of the log."""
+    for name, values in _fields(adds, "partition"):
+        yield name, values.cast(schema.field(name).type)
+
+
 def _sizes(adds: pyarrow.Table) -> dict[str, int]:
     """In the order of the log, which has the paths as they are in a URL."""
     return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
@@ -76,10 +82,9 @@ def _refuse_unreadable(table: DeltaTable) -> None:
 
 def _partition_values(adds: pyarrow.Table, schema: pyarrow.Schema) -> Iterator[list[Expression | None]]:
     """For each partition column what every row of a file has in it, file by file."""
-    for name, values in _fields(adds, "partition"):
+    for name, values in file_values(adds, schema):
         field = pc.field(name)
-        kind = schema.field(name).type
-        yield [field == value if value.is_valid else field.is_null() for value in values.cast(kind)]
+        yield [field == value if value.is_valid else field.is_null() for value in values]
 
 
 def _bounds(adds: pyarrow.Table, schema: pyarrow.Schema) -> Iterator[list[Expression | None]]:

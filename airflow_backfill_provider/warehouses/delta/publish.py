@@ -16,9 +16,9 @@ from airflow_backfill_provider.errors import PublishRefused, SpecError
 from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.delta import predicate, receipts
 from airflow_backfill_provider.warehouses.delta.catalog import find_table, refuse_unwritable
+from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession
-from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement, count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.windows import Partition, merge

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,6 +49,7 @@ class DeltaSession(Session):
         self._named: dict[Place, Pinned] = {}
         self._found: dict[tuple[str, str], Place | None] = {}
         self._versions: Versions = {}
+        self._ended = threading.Event()
 
     def read_at(self, versions: Versions) -> None:
         """From now on a table that is among them means that version of it."""
@@ -94,6 +95,37 @@ class DeltaSession(Session):
             if (place := self._found[named]) is not None:
                 self.pin(place)
         return text
+
+    def rows_within(self, table: pyarrow.Table, picked: str, predicate: str) -> list[Any]:
+        """What a column holds in those rows of an Arrow table, alias ``r``, that the predicate is true of."""
+        name = f"safe_backfill_{uuid4().hex}"
+        self._connection.register(name, table)
+        try:
+            return [
+                value for (value,) in self.run(f"SELECT r.{quote(picked)} FROM {quote(name)} AS r WHERE {predicate}")
+            ]
+        finally:
+            self._connection.unregister(name)
+
+    def interrupt(self) -> None:
+        self._ended.set()
+        super().interrupt()
+
+    @contextmanager
+    def in_steps(self) -> Iterator[Callable[[], None]]:
+        """Work that no statement does, with a statement's limits, which the function looks at that is called between steps.
+
+        :raises duckdb.InterruptException: it was ended.
+        :raises WarehouseError: it ran longer than the statement timeout.
+        """
+        self._ended.clear()
+
+        def go_on() -> None:
+            if self._ended.is_set():
+                raise duckdb.InterruptException("it was ended between two steps")
+
+        with self._limited():
+            yield go_on
 
     @contextmanager
     def rows(self, select: str) -> Iterator[pyarrow.RecordBatchReader]:

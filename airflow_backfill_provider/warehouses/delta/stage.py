@@ -10,11 +10,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Pinned
 from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
-from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
 from airflow_backfill_provider.warehouses.relational.statements import Buckets
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, shown_literal, text_literal

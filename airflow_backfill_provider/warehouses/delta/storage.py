@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC
 from uuid import uuid4
@@ -12,14 +13,18 @@ from uuid import uuid4
 import pyarrow
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow import fs
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import StorageItem
 from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.delta.wholesale import WholeFile
 
 QUICKLY = WriterProperties(compression="LZ4_RAW", default_column_properties=ColumnProperties(dictionary_enabled=False))
 """How rows are kept that are read a few times and dropped: half the time of a table's own files, and no larger."""
+_COPIES_AT_ONCE = 8
+"""Object storage answers slowly, and many requests at once."""
 _FOLDER = "_safe_backfill"
 _COVERED = "covered_partitions"
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
@@ -104,16 +109,51 @@ class Storage:
 
         :param covered: the keys that a backup covers, those without rows too.
         """
-        kind, _, _ = location.partition("/")[2].partition("-")
         write_deltalake(
             self.uri(location),
             rows,
             mode="error",
             partition_by=list(partition_by) or None,
-            description=f"{kind} of backfill {location.partition('/')[0]}",
+            description=_description(location),
             storage_options=self._root.options,
             writer_properties=QUICKLY,
-            commit_properties=CommitProperties(custom_metadata={_COVERED: json.dumps(list(covered))}),
+            commit_properties=_covers(covered),
+        )
+
+    def create_from_files(
+        self,
+        location: str,
+        table: DeltaTable,
+        uri: str,
+        files: Sequence[WholeFile],
+        go_on: Callable[[], None],
+        *,
+        covered: Sequence[str],
+    ) -> None:
+        """As :meth:`create`, of copies of files of the table at that address, byte for byte; ``go_on`` is called before each."""
+        folder = f"{_FOLDER}/{location}"
+        source = self._root.files_of(uri, {file.path: file.size for file in files})
+        self._root.files.create_dir(folder)
+
+        def copy(numbered: tuple[int, WholeFile]) -> AddAction:
+            go_on()
+            number, file = numbered
+            name = f"{number:06}.parquet"
+            fs.copy_files(
+                file.path, f"{folder}/{name}", source_filesystem=source, destination_filesystem=self._root.files
+            )
+            return file.added_as(name)
+
+        with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+            added = list(pool.map(copy, enumerate(files)))
+        create_table_with_add_actions(
+            self.uri(location),
+            table.schema(),
+            added,
+            partition_by=table.metadata().partition_columns,
+            description=_description(location),
+            storage_options=self._root.options,
+            commit_properties=_covers(covered),
         )
 
     def covered(self, location: str) -> set[str]:
@@ -161,3 +201,12 @@ class Storage:
     def _folders(self, folder: str) -> list[str]:
         entries = self._root.files.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         return sorted(entry.base_name for entry in entries if entry.type is fs.FileType.Directory)
+
+
+def _description(location: str) -> str:
+    backfill_id, _, name = location.partition("/")
+    return f"{name.partition('-')[0]} of backfill {backfill_id}"
+
+
+def _covers(keys: Sequence[str]) -> CommitProperties:
+    return CommitProperties(custom_metadata={_COVERED: json.dumps(list(keys))})
