@@ -52,7 +52,7 @@ test: install
 	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
-# Two pytests at once: a scheduler's test mostly waits.
+# Two pytests at once: a scheduler's test mostly waits. Those on a local Spark have a target of their own.
 test-engines: install
 	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not spark" tests/unit tests/contract
 

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from databricks_local.start import missing
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if reason := missing():
+        return f"DATABRICKS SQL IS NOT TESTED: {reason}"
+    return "Databricks SQL: `make test-databricks` tests it" if "not spark" in config.option.markexpr else None
 
 
 @pytest.hookimpl(tryfirst=True)

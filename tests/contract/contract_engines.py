@@ -408,6 +408,10 @@ def _fewer(statements: Sequence[str]) -> Sequence[str]:
 def _ddl(sql: str) -> list[str]:
     """DuckDB's statement as Databricks': a CHECK is added afterwards, and a key, which nothing enforces there, is left out."""
     tree = sqlglot.parse_one(sql, dialect="duckdb")
+    if isinstance(tree, exp.Insert) and isinstance(tree.expression, exp.Union):
+        # Each SELECT of it would be a task and a file of its own.
+        rows = tree.expression.sql("databricks")
+        return [f"INSERT INTO {tree.this.sql('databricks')} SELECT /*+ COALESCE(1) */ * FROM ({rows}) AS r"]
     if not isinstance(tree, exp.Create):
         return [tree.sql("databricks")]
     checks = []

@@ -37,6 +37,7 @@ _SETTINGS = {
     # The files of a version are read from its checksum instead of by a query over the log.
     "spark.databricks.delta.allFilesInCrc.enabled": "true",
     "spark.databricks.delta.allFilesInCrc.verificationMode.enabled": "false",
+    "spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled": "false",
     # Nobody looks at a plan afterwards.
     "spark.sql.maxPlanStringLength": "100",
     "spark.sql.debug.maxToStringFields": "2",
