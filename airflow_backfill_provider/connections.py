@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,23 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
 
     :raises SpecError: there is no such connection, or its type has no warehouse.
     """
-    conn_id = spec.compute.conn_id
+    compute = spec.compute
+    if compute.live_conn_id is not None and not compute.allow_shared_compute:
+        _refuse_shared(compute.conn_id, compute.live_conn_id)
+    return warehouse_at(
+        compute.conn_id,
+        sharers=sharers,
+        lock_timeout=spec.publish.lock_timeout,
+        statement_timeout=compute.statement_timeout,
+    )
+
+
+def warehouse_at(conn_id: str, *, sharers: int = 1, **timeouts: timedelta) -> Warehouse:
+    """Open the warehouse behind a connection; the caller closes it.
+
+    :param timeouts: ``lock_timeout`` and ``statement_timeout``; the warehouse's own when left out.
+    :raises SpecError: as :func:`warehouse_for`.
+    """
     connection = _connection(conn_id)
     if connection is None:
         raise SpecError(
@@ -47,19 +64,14 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
             f"compute.conn_id {conn_id!r} is a connection of type {kind!r}, which has no warehouse; "
             f"supported: {', '.join(sorted(_SETTINGS))}."
         )
-    if spec.compute.live_conn_id is not None and not spec.compute.allow_shared_compute:
-        _refuse_shared(conn_id, connection, spec.compute.live_conn_id)
-    return open_warehouse(
-        kind,
-        **settings(conn_id, connection, sharers),
-        lock_timeout=spec.publish.lock_timeout,
-        statement_timeout=spec.compute.statement_timeout,
-    )
+    return open_warehouse(kind, **settings(conn_id, connection, sharers), **timeouts)
 
 
-def _refuse_shared(conn_id: str, connection: Connection, live_conn_id: str) -> None:
+def _refuse_shared(conn_id: str, live_conn_id: str) -> None:
     """:raises SpecError: both connections lead to one SQL warehouse, or that cannot be told."""
-    live = _connection(live_conn_id)
+    connection, live = _connection(conn_id), _connection(live_conn_id)
+    if connection is None:
+        return  # which is refused for itself
     if live is None:
         raise SpecError(
             f"compute.live_conn_id {live_conn_id!r}: there is no such Airflow connection, so nobody can tell whether the "

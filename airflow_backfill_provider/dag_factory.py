@@ -19,6 +19,7 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.malformed_spec import MalformedSpec
 from airflow_backfill_provider.operators.announce import AnnouncePublishOperator
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
+from airflow_backfill_provider.operators.cleanup import CleanUpOperator
 from airflow_backfill_provider.operators.pool import PoolProbeOperator
 from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
@@ -78,7 +79,7 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
-        if spec.trial.enabled:
+        if spec.trial.enabled or spec.control_period:
             scope >> TrialOperator(task_id="trial", spec=spec, **pool, **place) >> mapped_group
         scope >> mapped_group >> judged >> published >> announced >> report
         [probe, published] >> report
@@ -114,6 +115,26 @@ def rollback_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         | dag_kwargs
     ) as dag:
         RollbackOperator(task_id="rollback", spec=spec, **_place(spec))
+    return dag
+
+
+def cleanup_dag(**dag_kwargs: Any) -> DAG:
+    """The DAG ``backfill_cleanup``, which drops every day what backfills left aside and whose time is over.
+
+    :param dag_kwargs: passed to :class:`airflow.sdk.DAG`, over what is set here.
+    """
+    settings: dict[str, Any] = {
+        "dag_id": "backfill_cleanup",
+        "description": "Drop stages, shadows and backups on the date that their specs state",
+        "schedule": "@daily",
+        "catchup": False,
+        "max_active_runs": 1,
+        "is_paused_upon_creation": False,
+        "tags": list(TAGS),
+        "default_args": {"retries": 2, "retry_delay": timedelta(minutes=5)},
+    }
+    with DAG(**settings | dag_kwargs) as dag:
+        CleanUpOperator(task_id="cleanup")
     return dag
 
 

@@ -9,6 +9,7 @@
     ├── Stopped                    a stop signal is set, or cannot be read
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
+    ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
@@ -59,6 +60,17 @@ class SwitchUnreadable(BackfillError):
 
 class TrialFailed(BackfillError):
     """One partition was tried, and a run of it cannot be trusted; nothing was published."""
+
+
+class ControlMoved(BackfillError):
+    """Partitions that the bug did not affect do not come out as they are published; nothing was published.
+
+    ``moved`` are their keys.
+    """
+
+    def __init__(self, message: str, moved: Sequence[str]) -> None:
+        super().__init__(message)
+        self.moved = tuple(moved)
 
 
 class ValidationFailed(BackfillError):

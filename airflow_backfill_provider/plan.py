@@ -12,11 +12,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -68,6 +71,12 @@ class Plan(Frozen):
     partitions: tuple[Partition, ...]
     skipped: tuple[Skipped, ...]
     baseline: Mapping[str, Fingerprint]
+    affected: Mapping[str, int] = {}
+    """Published rows of each partition that ``range.affected_when`` is true for; empty without one."""
+    range_found: RangeFound | None = None
+    """Where the number of ``range.evidence`` changes its level; None without one."""
+    control: Mapping[str, Fingerprint] = {}
+    """What was published of each control partition at scope time; empty without a control period."""
     source_rows: Mapping[str, int]
     """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
     arrived: str = ""
@@ -133,6 +142,8 @@ class Plan(Frozen):
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
+        if self.control:
+            facts["control"] = {key: [mark.rows, mark.digest, mark.method] for key, mark in self.control.items()}
         if self.swap is not None:
             facts["swap"] = [list(self.swap.children), list(self.swap.losses)]
         return digest(facts)
@@ -254,8 +265,7 @@ def build_plan(
     :raises SpecError: the table or a column is not there, or cannot be worked with.
     :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
     """
-    resolution = resolution or resolve(spec, request, now)
-    partitions, skipped = resolution.partitions, resolution.skipped
+    asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(
@@ -271,9 +281,13 @@ def build_plan(
     _require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
+    _require_cuttable(target, asked.partitions)
+    affected = count_affected(spec, warehouse, target, asked.partitions)
+    resolution = resolution or narrowed(asked, spec, affected)
+    partitions, skipped = resolution.partitions, resolution.skipped
+    found = look_at_range(spec, warehouse, target, asked.partitions, now)
     swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
-    _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     warnings = [
         *resolution.notes,
@@ -281,6 +295,7 @@ def build_plan(
         *_swap_cautions(target),
         *_child_cautions(swap),
         *unchecked,
+        *range_cautions(spec, found, asked.partitions),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
@@ -288,11 +303,12 @@ def build_plan(
         era = _planned_era(spec, members, capabilities.dialect, cutoff)
         eras.append(era)
         fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
-        found = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
-        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in found]
+        findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
+        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
+    control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
         warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
@@ -314,6 +330,9 @@ def build_plan(
         partitions=partitions,
         skipped=skipped,
         baseline=baseline,
+        affected={key: rows for key, rows in affected.items() if rows},
+        range_found=found,
+        control=control,
         source_rows=count_source(spec, warehouse, target, partitions, cutoff, versions),
         source_versions=versions,
         arrived=cutoff,

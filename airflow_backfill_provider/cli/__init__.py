@@ -19,6 +19,12 @@ _SWITCHED = (
     _argument("name", help="name of the spec", nargs="?"),
     _argument("--all", help="every backfill of this Airflow", action="store_true", dest="everything"),
 )
+_CONN_ID = _argument(
+    "--conn-id",
+    help="connection of a warehouse; may be repeated. Default: each that a backfill was ever opened with",
+    action="append",
+    default=[],
+)
 _DEMO = (
     "Writes into one folder, ./.demo, and listens on 127.0.0.1 only. `run` starts over each time and stops its Airflow at the "
     "end; to remove everything, `demo down` and delete the folder."
@@ -175,6 +181,28 @@ def get_cli_commands() -> list[GroupCommand]:
                     help="Complete a backfill that is published_unverified, as its range is now",
                     func=_lazy("ledger", "accept_published"),
                     args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
+                ),
+                ActionCommand(
+                    name="leftovers",
+                    help="List every stage, backup, shadow and old version: how old, how large, whose, kept until when",
+                    func=_lazy("leftovers", "leftovers"),
+                    args=(_CONN_ID,),
+                ),
+                ActionCommand(
+                    name="cleanup",
+                    help="Drop what backfills left aside and whose time is over; never what one may still need",
+                    func=_lazy("leftovers", "cleanup"),
+                    args=(_CONN_ID,),
+                ),
+                ActionCommand(
+                    name="keep",
+                    help="Keep what a backfill left aside, its way back above all, for longer than its spec says",
+                    func=_lazy("leftovers", "keep"),
+                    args=(
+                        _BACKFILL_ID,
+                        _argument("--until", help="a day, kept to its end in UTC, or a datetime", required=True),
+                        _argument("--reason", help="why", required=True),
+                    ),
                 ),
             ),
         )

@@ -32,6 +32,7 @@ def insert_backfill(connection: Connection, new: NewBackfill, *, at: datetime) -
             tenant=new.tenant,
             dag_id=new.dag_id,
             run_id=new.run_id,
+            conn_id=new.conn_id,
             mode=new.mode,
             state=BackfillState.PLANNED,
             reason=new.reason,
@@ -120,6 +121,12 @@ def newest(connection: Connection, *, name: str | None, limit: int) -> list[Back
     if name is not None:
         query = query.where(BackfillRow.name == name)
     return [_record(row) for row in connection.execute(query)]
+
+
+def connections(connection: Connection) -> tuple[str, ...]:
+    """Every Airflow connection that a backfill was opened with, in order."""
+    found = connection.scalars(select(BackfillRow.conn_id).where(BackfillRow.conn_id != "").distinct())
+    return tuple(sorted(found))
 
 
 def read_plan(connection: Connection, backfill_id: str, revision: int | None = None) -> StoredPlan:

@@ -36,6 +36,8 @@ class NewBackfill:
     """Empty when the target is not split by tenant; such a backfill claims its range for every tenant."""
     dag_id: str
     run_id: str
+    conn_id: str
+    """The Airflow connection of the warehouse, where its stages and backups are."""
     mode: str
     reason: str
     requested_by: str
@@ -55,6 +57,7 @@ class BackfillRecord:
     tenant: str
     dag_id: str
     run_id: str
+    conn_id: str
     mode: str
     state: BackfillState
     reason: str

@@ -124,6 +124,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     },
     _B.COMPLETED: {
         _B.ROLLED_BACK: "The backup was put back.",
+        _B.EXPIRED: "The backup was kept for as long as it was to be, and is dropped: the way back has ended.",
     },
     _B.HALTED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",

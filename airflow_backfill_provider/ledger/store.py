@@ -136,6 +136,11 @@ class Ledger:
         with self._read() as connection:
             return backfill_rows.newest(connection, name=name, limit=limit)
 
+    def connections(self) -> tuple[str, ...]:
+        """Every Airflow connection of a warehouse that a backfill was opened with, in order."""
+        with self._read() as connection:
+            return backfill_rows.connections(connection)
+
     def plan(self, backfill_id: str, revision: int | None = None) -> StoredPlan:
         """The newest revision of the plan, or the one asked for."""
         with self._read() as connection:
@@ -301,12 +306,54 @@ class Ledger:
             detail = {"location": location, "partitions": len(fingerprints), "replaces": backfill.backup_location}
             trail.add_event(connection, backfill_id, "backup.recorded", at=at, by=by, detail=detail)
 
-    def record_event(self, backfill_id: str, action: str, *, by: str, detail: Mapping[str, Any] | None = None) -> None:
-        """Add a line of one's own (JSON values) to the audit trail."""
+    def record_event(
+        self,
+        backfill_id: str,
+        action: str,
+        *,
+        by: str,
+        detail: Mapping[str, Any] | None = None,
+        expected: Collection[BackfillState] | None = None,
+    ) -> None:
+        """Add a line of one's own (JSON values) to the audit trail.
+
+        :raises LedgerError: the backfill is not in one of the ``expected`` states, when those are given.
+        """
         at = self._now()
         with self._write() as connection:
-            backfill_rows.lock(connection, backfill_id)
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if expected is not None and backfill.state not in expected:
+                raise LedgerError(f"Backfill {backfill_id!r} is {backfill.state.value!r} by now. Nothing was recorded.")
             trail.add_event(connection, backfill_id, action, at=at, by=by, detail=detail or {})
+
+    def announce_drop(
+        self, backfill_id: str, action: str, detail: Mapping[str, Any], *, seen: int, expire: str = "", by: str
+    ) -> bool:
+        """Record what is about to be dropped (JSON values), unless anything was recorded since it was decided on.
+
+        :param seen: the sequence of the newest line of the audit trail when that was decided, by :meth:`last_sequence`.
+        :param expire: a reason to expire the backfill in the same transaction; from then on no rollback can begin.
+        :returns: False, with nothing recorded, when the audit trail has a newer line.
+        :raises TransitionRefused: the backfill cannot expire from the state it is in.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if trail.last_sequence(connection, backfill_id) != seen:
+                return False
+            if expire:
+                to = BackfillState.EXPIRED
+                backfill_rows.move(connection, backfill, to, at=at)
+                moved = {"from": backfill.state.value, "to": to.value, "reason": expire}
+                trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=moved)
+            trail.add_event(connection, backfill_id, action, at=at, by=by, detail=detail)
+            return True
+
+    def last_sequence(self, backfill_id: str) -> int:
+        """The sequence of the newest line of a backfill's audit trail."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return trail.last_sequence(connection, backfill_id)
 
     def events(self, backfill_id: str, action: str | None = None) -> list[EventRecord]:
         """The audit trail of a backfill, oldest first; only the lines of one action when it is given."""
@@ -318,13 +365,15 @@ class Ledger:
         """Claim spans of the backfill's target for it; nothing happens when it owns them already.
 
         :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
-        :raises LedgerError: no span is given.
+        :raises LedgerError: no span is given, or the backfill has expired.
         """
         if not spans:
             raise LedgerError(f"Backfill {backfill_id!r} claims no span; give the spans of its partitions.")
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
+            if backfill.state is BackfillState.EXPIRED:
+                raise LedgerError(f"Backfill {backfill_id!r} has expired, so it claims no range. Nothing was recorded.")
             if range_locks.claim(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at):
                 detail = {"spans": [str(span) for span in range_locks.union(spans)]}
                 trail.add_event(connection, backfill_id, "range.claimed", at=at, by=by, detail=detail)

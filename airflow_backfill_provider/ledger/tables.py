@@ -103,6 +103,7 @@ class BackfillRow(Base):
     tenant: Mapped[str]
     dag_id: Mapped[str]
     run_id: Mapped[str]
+    conn_id: Mapped[str]
     mode: Mapped[str]
     state: Mapped[BackfillState]
     reason: Mapped[str]

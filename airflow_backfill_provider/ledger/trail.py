@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from airflow_backfill_provider.ledger.moves import batches
 from airflow_backfill_provider.ledger.records import EventRecord
@@ -44,6 +44,11 @@ def read_events(connection: Connection, backfill_id: str, action: str | None) ->
         .order_by(EventRow.sequence)
     )
     return [EventRecord(*row) for row in rows]
+
+
+def last_sequence(connection: Connection, backfill_id: str) -> int:
+    """The sequence of the newest line about a backfill; 0 when there is none."""
+    return connection.scalar(select(func.max(EventRow.sequence)).where(EventRow.backfill_id == backfill_id)) or 0
 
 
 def add_evidence(

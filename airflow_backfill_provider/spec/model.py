@@ -28,9 +28,11 @@ from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain, Partition, parse_key, require_zone
+from airflow_backfill_provider.spec.range_evidence import RangeSpec
+from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
 _DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
@@ -199,6 +201,8 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    keep_stages_for: Duration = timedelta(days=7)
+    """How long staged rows are kept once the backfill is over."""
     live_conn_id: Identifier | None = None
     """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
     allow_shared_compute: bool = False
@@ -309,6 +313,7 @@ class RollbackSpec(Frozen):
     """How long the way back stays open."""
 
     keep_for: Duration = timedelta(days=45)
+    """How long the backup is kept after the publish."""
 
 
 class BackfillSpec(Frozen):
@@ -330,11 +335,13 @@ class BackfillSpec(Frozen):
     transform: SqlTransform
     compute: ComputeSpec
     source: SourceSpec | None = None
+    range: RangeSpec = RangeSpec()
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
+    control_period: ControlPeriodSpec | None = None
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 
@@ -372,6 +379,13 @@ class BackfillSpec(Frozen):
         return (CompareRows(max_added=0, max_removed=0, max_changed=0, exclude_columns=self.new_columns),)
 
     @property
+    def control_partitions(self) -> tuple[Partition, ...]:
+        """The partitions that the bug did not affect; none without a control period."""
+        target, control = self.target, self.control_period
+        keys = control.partitions if control is not None else ()
+        return tuple(sorted(parse_key(key, target.grain, target.timezone) for key in keys))
+
+    @property
     def uncompared_columns(self) -> tuple[str, ...]:
         """The columns that no row diff looks at."""
         return next((entry.exclude_columns for entry in self.comparisons if isinstance(entry, CompareRows)), ())
@@ -399,6 +413,38 @@ class BackfillSpec(Frozen):
                 parse_key(self.trial.partition, self.target.grain, self.target.timezone)
             except RequestError as error:
                 raise ValueError(f"trial.partition: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _the_bug_began_at_a_moment(self) -> BackfillSpec:
+        evidence, target = self.range.evidence, self.target
+        if evidence is None:
+            return self
+        if target.grain is Grain.LIST:
+            raise ValueError(
+                "range.evidence looks at what comes before and after, and grain list has no order; leave it out"
+            )
+        try:
+            parse_start(evidence.introduced_at, target.grain, target.timezone)
+        except RequestError as error:
+            raise ValueError(f"range.evidence.introduced_at: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _the_control_period_is_of_partitions(self) -> BackfillSpec:
+        if self.control_period is None:
+            return self
+        try:
+            chosen = self.control_partitions
+        except RequestError as error:
+            raise ValueError(f"control_period.partitions: {error}") from error
+        if len(set(chosen)) != len(chosen):
+            raise ValueError("control_period.partitions: two keys name the same partition")
+        without = {name.casefold() for name in (*self.uncompared_columns, *self.target.key)}
+        if idle := [name for name in self.control_period.tolerance if name.casefold() in without]:
+            raise ValueError(
+                f"control_period.tolerance: {', '.join(idle)} is of the key, which matches rows, or not compared at all"
+            )
         return self
 
     @model_validator(mode="after")

@@ -52,6 +52,8 @@ def publish(work: Work) -> PublishResult:
             f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
         )
     state = work.ledger.backfill(work.backfill_id).state
+    if state is BackfillState.EXPIRED:
+        raise PublishRefused(f"Backfill {work.backfill_id} is over; publishing its range needs a new backfill.")
     if state in WRITTEN:
         return _published(work, stored, written)
 

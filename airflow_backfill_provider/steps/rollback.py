@@ -59,6 +59,12 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         raise RequestError(
             f"Backfill {work.backfill_id} is of {backfill.name}: trigger rollback__{backfill.name}, not rollback__{work.spec.name}."
         )
+    if backfill.state is BackfillState.EXPIRED and published_keys(work):
+        raise PublishRefused(
+            f"The way back of backfill {work.backfill_id} has ended: its backup was kept for {plan.spec.rollback.keep_for.days} days "
+            "and is dropped. Nothing was written. A new backfill, with the SQL as it was, brings back what that gives; "
+            f"`airflow safe-backfill status {work.backfill_id}` says what was dropped and when."
+        )
     written = settle(work, plan)
     if not written.published and not written.undone:
         raise PublishRefused(

@@ -76,6 +76,7 @@ def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_
             tenant="",
             dag_id=run.dag_id,
             run_id=run.run_id,
+            conn_id=work.spec.compute.conn_id,
             mode=str(request.mode),
             reason=request.reason,
             requested_by=run.requested_by,
@@ -90,7 +91,7 @@ def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_
 
 _OVER = {
     BackfillState.ROLLED_BACK: "was published and rolled back; publishing again needs a new backfill",
-    BackfillState.EXPIRED: "was abandoned; its range is free for a new backfill",
+    BackfillState.EXPIRED: "is over: it was given up, or its way back has ended; its range is free for a new backfill",
 }
 
 

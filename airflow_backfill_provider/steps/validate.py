@@ -10,6 +10,7 @@ from airflow_backfill_provider.errors import PublishRefused, ValidationFailed
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.judge import judge_partitions, judge_range
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work
@@ -92,6 +93,7 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     ``tell`` gets the report before a rejection is raised.
 
     :raises PublishRefused: a partition is not validated.
+    :raises ControlMoved: the control period, held now unless it was before, is not as it is published.
     :raises ValidationFailed: a staged key exists outside the range or twice in it, or a check of the range said no.
     """
     work.stop_or_go()
@@ -107,6 +109,7 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
         )
     # The range was judged before its first unit was published; by now the baseline of that unit is gone.
     if not any(record.state is PartitionState.PUBLISHED for record in records.values()):
+        hold_control(work)
         _judge(work, plan, records, tell)
     # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
     if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:

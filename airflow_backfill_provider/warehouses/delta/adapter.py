@@ -272,7 +272,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             warehouse._sessions.cancel()
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        self._sessions.close()
 
     @contextmanager
     def _reading(self, what: str, *sides: Rows) -> Iterator[DeltaSession]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +19,7 @@ import duckdb
 import pyarrow
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow.dataset import FileSystemDataset
 
 from airflow_backfill_provider.warehouses.base import Versions
 from airflow_backfill_provider.warehouses.delta.dataset import dataset
@@ -25,6 +28,9 @@ from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import quote, text_literal
+
+OWN = "safe_backfill_session"
+"""The database in memory that a session makes all its own in."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ class DeltaSession(Session):
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, statement_timeout: timedelta | None, root: Root) -> None:
         super().__init__(connection, statement_timeout)
+        connection.execute(f"ATTACH ':memory:' AS {OWN}; USE {OWN}")
         self._root = root
+        self._registered: list[str] = []
         self._pinned: dict[tuple[str, int | None], Pinned] = {}
         self._named: dict[Place, Pinned] = {}
         self._found: dict[tuple[str, str], Place | None] = {}
@@ -79,10 +87,16 @@ class DeltaSession(Session):
         """
         if (pinned := self._pinned.get((uri, version))) is None:
             table = self._root.open(uri, version)
-            name = f"safe_backfill_{uuid4().hex}"
-            self._connection.register(name, dataset(table, partial(self._root.files_of, uri)))
+            name = self._register(dataset(table, partial(self._root.files_of, uri)))
             pinned = self._pinned[uri, version] = Pinned(table, quote(name))
         return pinned
+
+    def _register(self, rows: pyarrow.Table | FileSystemDataset) -> str:
+        """A name for rows of Arrow's, that no user's SQL can mean."""
+        name = f"safe_backfill_{uuid4().hex}"
+        self._connection.register(name, rows)
+        self._registered.append(name)
+        return name
 
     def one_select(self, sql: str) -> str | None:
         """As :meth:`Session.one_select`; the Delta tables that the SELECT names can be read by it then."""
@@ -98,14 +112,14 @@ class DeltaSession(Session):
 
     def rows_within(self, table: pyarrow.Table, picked: str, predicate: str) -> list[Any]:
         """What a column holds in those rows of an Arrow table, alias ``r``, that the predicate is true of."""
-        name = f"safe_backfill_{uuid4().hex}"
-        self._connection.register(name, table)
-        try:
-            return [
-                value for (value,) in self.run(f"SELECT r.{quote(picked)} FROM {quote(name)} AS r WHERE {predicate}")
-            ]
-        finally:
+        name = self._register(table)
+        return [value for (value,) in self.run(f"SELECT r.{quote(picked)} FROM {quote(name)} AS r WHERE {predicate}")]
+
+    def forget(self) -> None:
+        """Throw away all that was pinned or made in it; the connection is as if it were new."""
+        for name in self._registered:
             self._connection.unregister(name)
+        self._connection.execute(f"USE memory; DETACH {OWN}")
 
     def interrupt(self) -> None:
         self._ended.set()
@@ -153,30 +167,58 @@ class Sessions:
         # Without replacements, no name in a user's SQL means a variable of this process.
         self._config: dict[str, Any] = {"threads": threads, "python_enable_replacements": False}
         self._open: set[DeltaSession] = set()
+        self._idle: list[_Engine] = []
         self.cancelled = threading.Event()
 
     def of(self, root: Root) -> Sessions:
-        """The same of another root."""
-        return Sessions(root, self._statement_timeout, self._threads)
+        """The same of another root, with this one's engines."""
+        other = Sessions(root, self._statement_timeout, self._threads)
+        other._idle = self._idle
+        return other
 
     @contextmanager
     def session(self) -> Iterator[DeltaSession]:
-        """A session that has pinned nothing yet; it spills into a folder that nobody else can read."""
-        with TemporaryDirectory(prefix="safe-backfill-", ignore_cleanup_errors=True) as spill:
-            connection = duckdb.connect(":memory:", config=self._config | {"temp_directory": spill})
-            session = DeltaSession(connection, self._statement_timeout, self._root)
-            self._open.add(session)
-            try:
-                yield session
-            finally:
-                self._open.discard(session)
-                session.close()
+        """A session that has pinned nothing yet.
+
+        The DuckDB of one that ended well is kept for the next, because starting it costs more than most statements.
+        """
+        engine = self._idle.pop() if self._idle else _Engine(self._config)
+        session = DeltaSession(engine.connection, self._statement_timeout, self._root)
+        self._open.add(session)
+        try:
+            yield session
+            session.forget()
+        except BaseException:
+            engine.close()
+            raise
+        finally:
+            self._open.discard(session)
+        self._idle.append(engine)
 
     def cancel(self) -> None:
         """End the statement that is running now, or the wait for another attempt."""
         self.cancelled.set()
         for session in tuple(self._open):
             session.interrupt()
+
+    def close(self) -> None:
+        """Let go of what no session uses."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _Engine:
+    """A DuckDB in memory, which spills into a folder that nobody else can read."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        spill = mkdtemp(prefix="safe-backfill-")
+        # Also of a warehouse that nobody closed.
+        self._clean_up = weakref.finalize(self, shutil.rmtree, spill, ignore_errors=True)
+        self.connection = duckdb.connect(":memory:", config={**config, "temp_directory": spill})
+
+    def close(self) -> None:
+        self.connection.close()
+        self._clean_up()
 
 
 def _named(tree: Any) -> Iterator[tuple[str, str]]:

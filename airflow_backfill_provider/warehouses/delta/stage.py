@@ -13,7 +13,7 @@ from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition
 from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.errors import translated
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Pinned
+from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession, Pinned
 from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
 from airflow_backfill_provider.warehouses.relational.statements import Buckets
@@ -22,7 +22,7 @@ from airflow_backfill_provider.windows import Partition, describe
 
 KEY = "safe_backfill_partition"
 """The column that a stage is partitioned by, so that writing a partition again replaces just its files."""
-_LANDED = "memory.main.safe_backfill_landed"
+_LANDED = f"{OWN}.main.safe_backfill_landed"
 _ABSENT = ("", "__HIVE_DEFAULT_PARTITION__")
 """Texts that Delta reads as NULL where they are the value of a partition column."""
 

@@ -85,7 +85,8 @@ class StagingFolder:
 
         :raises WarehouseError: as :meth:`path`.
         """
-        for part in _parts(self.path(location)):
+        # The file last: as long as it is there, what is left of a drop that was cut off is listed.
+        for part in reversed(_parts(self.path(location))):
             part.unlink(missing_ok=True)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Target
+from airflow_backfill_provider.warehouses.base import Target, Tolerance
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -223,17 +224,34 @@ def differences(
 
 
 def changes_by_column(
-    buckets: Buckets, target: Target, compared: Sequence[str], old: Sequence[Piece], new: Sequence[Piece]
+    buckets: Buckets,
+    target: Target,
+    compared: Sequence[str],
+    old: Sequence[Piece],
+    new: Sequence[Piece],
+    tolerance: Tolerance,
 ) -> str:
-    """``b`` and, for each column, the rows matched by key whose value of it differs."""
+    """``b`` and, for each column, the rows matched by key whose value of it differs by more than its tolerance."""
     quote = old[0].dialect.spelling.quote
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     picks += [f"r.{quote(name)} AS c{number}" for number, name in enumerate(compared)]
     sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
-    counts = [f"count(*) FILTER (WHERE o.c{number} IS DISTINCT FROM n.c{number})" for number, _ in enumerate(compared)]
+    allowed = {name.casefold(): limit for name, limit in tolerance.items()}
+    counts = [
+        f"count(*) FILTER (WHERE {_differ(f'o.c{number}', f'n.c{number}', allowed.get(name.casefold()))})"
+        for number, name in enumerate(compared)
+    ]
     return f"SELECT {', '.join(['o.b', *counts])} FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} GROUP BY o.b"
+
+
+def _differ(old: str, new: str, tolerance: Decimal | None) -> str:
+    unlike = f"{old} IS DISTINCT FROM {new}"
+    if tolerance is None:
+        return unlike
+    # A NULL, or NaN beside a number, is never close.
+    return f"{unlike} AND NOT coalesce(abs({old} - {new}) <= {tolerance:f}, FALSE)"
 
 
 def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:

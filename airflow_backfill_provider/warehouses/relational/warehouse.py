@@ -11,6 +11,7 @@ from typing import Generic, TypeVar, assert_never
 from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    NO_TOLERANCE,
     Backup,
     ChildSwap,
     Fingerprint,
@@ -24,6 +25,7 @@ from airflow_backfill_provider.warehouses.base import (
     Source,
     Staged,
     Target,
+    Tolerance,
     Versions,
 )
 from airflow_backfill_provider.warehouses.predicate import row_expression
@@ -169,7 +171,14 @@ class RelationalWarehouse(ABC, Generic[_Session]):
             )
 
     def changed_columns(
-        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+        self,
+        target: Target,
+        old: Rows,
+        new: Rows,
+        partitions: Sequence[Partition],
+        *,
+        exclude: Sequence[str] = (),
+        tolerance: Tolerance = NO_TOLERANCE,
     ) -> dict[str, dict[str, int]]:
         if not partitions:
             return {}
@@ -177,7 +186,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         with self._reading("Comparing columns", old, new) as session:
             sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
             buckets = Buckets(partitions, [*sides[0], *sides[1]])
-            found = session.run(statements.changes_by_column(buckets, target, columns, sides[0], sides[1]))
+            found = session.run(statements.changes_by_column(buckets, target, columns, sides[0], sides[1], tolerance))
         changes = {
             buckets.key(bucket): {name: count for name, count in zip(columns, counts, strict=True) if count}
             for bucket, *counts in found

@@ -102,6 +102,10 @@ SECTIONS = {
     "source.history": "HistoryTable",
     "compute": "ComputeSpec",
     "trial": "TrialSpec",
+    "control_period": "ControlPeriodSpec",
+    "range": "RangeSpec",
+    "range.evidence": "RangeEvidence",
+    "range.evidence.metric": "Level",
 }
 
 

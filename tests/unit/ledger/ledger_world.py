@@ -57,6 +57,7 @@ def new_backfill(
         tenant="",
         dag_id="backfill__fct_flights",
         run_id=f"manual__{backfill_id}",
+        conn_id="warehouse",
         mode="publish",
         reason="cancelled flights looked punctual",
         requested_by="ana",

@@ -45,6 +45,9 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "claim_range": lambda ledger: ledger.claim_range("b", [window(1, 2)], by="x"),
     "claim_live": lambda ledger: ledger.claim_live(live_run(), TARGET, [window(1, 2)]),
     "release_live": lambda ledger: ledger.release_live("c"),
+    "connections": lambda ledger: ledger.connections(),
+    "last_sequence": lambda ledger: ledger.last_sequence("b"),
+    "announce_drop": lambda ledger: ledger.announce_drop("b", "a", {}, seen=0, by="x"),
     "live_claims": lambda ledger: ledger.live_claims(),
 }
 
@@ -92,6 +95,8 @@ def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger
                 ("backfill", dict.fromkeys(("backfill_id", "name", "tenant", "dag_id", "run_id", "mode", "reason",
                     "requested_by"), "a") | {"target": TARGET, "state": "planned", "revision": 1, "created_at": at,
                     "updated_at": at}),
+                ("plan", dict.fromkeys(("plan_hash", "intent_hash", "spec_hash"), "h") | {"backfill_id": "a", "revision": 1,
+                    "document": '{"spec": {"compute": {"conn_id": "shop"}}}', "created_at": at}),
                 ("target", {"target": TARGET}),
                 ("partition", {"backfill_id": "a", "key": "2013-02-01", "window_start": at,
                     "window_end": "2013-02-02 00:00:00", "state": "pending", "attempt": 0, "reason": "", "updated_at": at}),
@@ -108,6 +113,8 @@ def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger
 
         assert ledger.upgrade() is True
 
+        assert ledger.backfill("a").conn_id == "shop"
+        assert ledger.connections() == ("shop",)
         assert ledger.partitions("a")["2013-02-01"].span == window(1, 1)
         assert ledger.holds_range("a", [window(1, 1)])
         assert ledger.evidence("a") == {"2013-02-01": [{}]}

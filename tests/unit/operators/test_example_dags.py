@@ -62,6 +62,7 @@ def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
     assert sorted(dags) == [
         "backfill__carriers_monthly",
         "backfill__fct_flights",
+        "backfill_cleanup",
         "example_backfill_by_hand",
         "example_carriers_monthly",
         "example_flights_daily",

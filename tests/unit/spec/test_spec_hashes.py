@@ -58,6 +58,8 @@ DECIDES_NO_ROWS = [
     {"rollback__keep_for": "5d"},
     {"trial__enabled": False},
     {"trial__partition": "2013-02-02"},
+    {"control_period": {"partitions": ["2013-01-31"]}},
+    {"range": {"affected_when": "amount > 0"}},
     {"allow_empty": True},
     {"kind": "first_load"},
     {"kind": "new_column", "new_columns": ["tax"]},
