@@ -170,6 +170,12 @@ _SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {
 }
 
 
+def executor_spanning_hosts() -> str:
+    """The name of the executor that tasks go to when they name none, if it may run each on another host; empty otherwise."""
+    default = str(conf.get("core", "executor")).partition(",")[0].strip()
+    return "" if "LocalExecutor" in default or "SequentialExecutor" in default else default
+
+
 def open_ledger() -> Ledger:
     """Open the ledger behind the connection ``[safe_backfill] ledger_conn_id``, its schema up to date.
 
@@ -186,7 +192,7 @@ def open_ledger() -> Ledger:
             "file's path as host, or type postgres."
         )
     url = ledger_url(connection)
-    if url.get_backend_name() == "sqlite" and "LocalExecutor" not in (executor := conf.get("core", "executor")):
+    if url.get_backend_name() == "sqlite" and (executor := executor_spanning_hosts()):
         log.warning("The ledger is a SQLite file, but %s may run tasks on other hosts; use PostgreSQL.", executor)
     ledger = Ledger(url)
     ledger.upgrade()
