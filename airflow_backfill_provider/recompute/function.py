@@ -50,6 +50,8 @@ class PythonRecomputer:
 
     def fits(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[ColumnFit, ...]:
         """Nothing: the rows land in a table of the target's own types, and what does not fit is an error there."""
+        if why := warehouse.capabilities.takes_no_code:
+            raise TransformRefused(f"transform.python {self._transform.python}: {why} Nothing was staged.")
         return ()
 
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:

@@ -127,6 +127,18 @@ class ComputeSpec(Frozen):
 
     keep_stages_for: Duration = timedelta(days=7)
     """How long staged rows are kept once the backfill is over."""
+    live_conn_id: Identifier | None = None
+    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
+    allow_shared_compute: bool = False
+    """Let the backfill run on the live pipeline's SQL warehouse."""
+
+    @model_validator(mode="after")
+    def _shared_with_somebody(self) -> ComputeSpec:
+        if self.allow_shared_compute and self.live_conn_id is None:
+            raise ValueError(
+                "allow_shared_compute needs live_conn_id: the connection whose SQL warehouse may be shared"
+            )
+        return self
 
 
 class PublishSpec(Frozen):

@@ -40,6 +40,8 @@ class Capabilities:
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()
     """Sentences the plan prints: what this engine cannot guarantee."""
+    takes_no_code: str = ""
+    """Why code has no :class:`Landing` here, and what to do instead; empty where it has one."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,14 @@ ROWS: tuple[dict[str, Any], ...] = tuple(
     }
     for number, status, amount in [(20, "paid", Decimal("1.20")), (21, None, None), (22, "", Decimal("100"))]
 )
+
+
+@pytest.fixture(autouse=True)
+def _takes_code(orders: World) -> None:
+    if why := orders.warehouse.capabilities.takes_no_code:
+        pytest.skip(why)
+
+
 WITHOUT_LANDING = ("memory", "delta")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,13 @@ def test_a_cutoff_cannot_be_written_into_code() -> None:
     source = {"table": "raw.orders", "partition_by": "order_date", "cutoff": {"column": "seen"}}
     with pytest.raises(ValidationError, match="this transform is code"):
         make_spec(transform={"python": "team_code:writes"}, source=source)
+
+
+def test_an_engine_that_has_no_place_for_code_refuses_the_plan(
+    on_duckdb: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = replace(on_duckdb.warehouse.capabilities, takes_no_code="Write it as SQL.")
+    monkeypatch.setattr(type(on_duckdb.warehouse), "capabilities", without)
+    on_duckdb.spec = code("writes")
+    with pytest.raises(TransformRefused, match="team_code:writes: Write it as SQL. Nothing was staged"):
+        on_duckdb.scope(**FOUR)
