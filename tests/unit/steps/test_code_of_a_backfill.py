@@ -350,5 +350,5 @@ def test_an_engine_that_has_no_place_for_code_refuses_the_plan(
     without = replace(on_duckdb.warehouse.capabilities, takes_no_code="Write it as SQL.")
     monkeypatch.setattr(type(on_duckdb.warehouse), "capabilities", without)
     on_duckdb.spec = code("writes")
-    with pytest.raises(TransformRefused, match="team_code:writes: Write it as SQL. Nothing was staged"):
+    with pytest.raises(TransformRefused, match=r"team_code:writes: Write it as SQL. Nothing was staged"):
         on_duckdb.scope(**FOUR)
