@@ -332,6 +332,8 @@ def build_plan(
         findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
         warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
+    if partitions:
+        warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
@@ -419,6 +421,19 @@ def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: s
         first_key=first.key,
         first_sql=prepare(spec, first, dialect, cutoff),
     )
+
+
+_A_LONG_RUN = timedelta(days=1)
+"""How long a backfill may take with its approvals and retries, unless the spec bounds it."""
+
+
+def _may_take(spec: BackfillSpec) -> timedelta:
+    return spec.compute.max_runtime or _A_LONG_RUN
+
+
+def _first_run(partitions: Sequence[Partition]) -> datetime | None:
+    """When the first of them could be computed for the first time; None of a list, where nothing tells."""
+    return min((one.window.end for one in partitions if isinstance(one.span, Window)), default=None)
 
 
 def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
