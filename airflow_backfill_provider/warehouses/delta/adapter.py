@@ -25,6 +25,7 @@ from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
     Column,
+    Fill,
     Fingerprint,
     Publication,
     Published,
@@ -41,9 +42,10 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts, wholesale
 from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.errors import translated
+from airflow_backfill_provider.warehouses.delta.landing import DeltaLanding
 from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
+from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession, Sessions
 from airflow_backfill_provider.warehouses.delta.shadow import copy_definition
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
@@ -167,11 +169,21 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with translated(f"Staging into {location}"), self._sessions.session() as session:
                 self._storage.prepare()
                 stored = partial(self._stored, session)
-                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored)
+                landing = partial(self._landing, session)
+                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored, landing)
                 yield stage
         finally:
             if stage is None or stage.is_empty:
                 self.drop(location)
+
+    @contextmanager
+    def _landing(self, session: DeltaSession, target: Target, fill: Fill) -> Iterator[str]:
+        """Run code on a table in memory, which the session can read then; see :data:`relational.stage.Lands`."""
+        with self._sessions.session() as own:
+            landing = DeltaLanding(own, OWN, target)
+            fill(landing)
+            with session.holding(own.connection.table(landing.landed).to_arrow_table()) as rows:
+                yield rows
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
