@@ -326,6 +326,8 @@ def build_plan(
         findings = recomputer.findings(members[0], warehouse)
         warnings += [f"{era.file}, {finding}" if spec.transform.stretches else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
+    if partitions:
+        warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
@@ -403,6 +405,19 @@ def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: 
         spec.target.timezone, source.column_timezone, source.column_format, spec.target.grain is Grain.LIST
     )
     return Source(source.table, source.partition_by, reading, arrived, versions)
+
+
+_A_LONG_RUN = timedelta(days=1)
+"""How long a backfill may take with its approvals and retries, unless the spec bounds it."""
+
+
+def _may_take(spec: BackfillSpec) -> timedelta:
+    return spec.compute.max_runtime or _A_LONG_RUN
+
+
+def _first_run(partitions: Sequence[Partition]) -> datetime | None:
+    """When the first of them could be computed for the first time; None of a list, where nothing tells."""
+    return min((one.window.end for one in partitions if isinstance(one.span, Window)), default=None)
 
 
 def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequence[Skipped]) -> list[str]:

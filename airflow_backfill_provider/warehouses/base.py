@@ -456,6 +456,14 @@ class Warehouse(Protocol):
         """
         ...
 
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        """What speaks against recomputing from these versions, a sentence each; read only.
+
+        :param since: when the range first ran; rows that were changed in place before that are no concern. None: at any time.
+        :param needed: how long the versions must be there to be read.
+        """
+        ...
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         """Whether a value of the first type lands in a column of the second unchanged, or fails loudly."""
         ...

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
@@ -35,7 +35,12 @@ from airflow_backfill_provider.warehouses.databricks.session import Connect, Ses
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
-from airflow_backfill_provider.warehouses.databricks.versions import as_of, require_versions, source_versions
+from airflow_backfill_provider.warehouses.databricks.versions import (
+    as_of,
+    require_versions,
+    source_cautions,
+    source_versions,
+)
 from airflow_backfill_provider.warehouses.databricks.writes import count_identical, merging, replacing
 from airflow_backfill_provider.warehouses.relational.replacement import count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
@@ -107,6 +112,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def require_versions(self, versions: Versions) -> None:
         with self._reading("Reading the versions of the sources") as session:
             require_versions(session, versions)
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        with self._reading("Reading the history of the sources") as session:
+            return tuple(source_cautions(session, versions, since, needed))
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

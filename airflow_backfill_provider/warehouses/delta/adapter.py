@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -49,7 +49,7 @@ from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession
 from airflow_backfill_provider.warehouses.delta.shadow import copy_definition
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
-from airflow_backfill_provider.warehouses.delta.versions import require_version
+from airflow_backfill_provider.warehouses.delta.versions import cautions, require_version
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -129,6 +129,14 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         with translated("Reading the versions of the sources"):
             for name, version in versions.items():
                 require_version(self._root, name, version)
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        with translated("Reading the history of the sources"):
+            return tuple(
+                caution
+                for name, version in versions.items()
+                for caution in cautions(self._root, name, version, since, needed)
+            )
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
