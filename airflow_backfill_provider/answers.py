@@ -26,6 +26,10 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
     checks = [entry.kind for entry in (*spec.checks, *spec.compare)]
     validation = [f"{len(checks)} written: {', '.join(checks)}"] if checks else []
     validation += by_kind(spec)
+    if spec.control_partitions:
+        validation.append(
+            f"control period: {len(spec.control_partitions)} partitions must come out as they are published"
+        )
     return (
         Answer(
             question="Which range, on what evidence?",

@@ -79,7 +79,7 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
-        if spec.trial.enabled:
+        if spec.trial.enabled or spec.control_period:
             scope >> TrialOperator(task_id="trial", spec=spec, **pool, **place) >> mapped_group
         scope >> mapped_group >> judged >> published >> announced >> report
         [probe, published] >> report

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -26,6 +29,7 @@ from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import (
+    Capabilities,
     ChildSwap,
     Fingerprint,
     Published,
@@ -68,6 +72,12 @@ class Plan(Frozen):
     partitions: tuple[Partition, ...]
     skipped: tuple[Skipped, ...]
     baseline: Mapping[str, Fingerprint]
+    affected: Mapping[str, int] = {}
+    """Published rows of each partition that ``range.affected_when`` is true for; empty without one."""
+    range_found: RangeFound | None = None
+    """Where the number of ``range.evidence`` changes its level; None without one."""
+    control: Mapping[str, Fingerprint] = {}
+    """What was published of each control partition at scope time; empty without a control period."""
     source_rows: Mapping[str, int]
     """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
     arrived: str = ""
@@ -112,6 +122,15 @@ class Plan(Frozen):
         return sum(fingerprint.rows for fingerprint in self.baseline.values())
 
     @property
+    def expected_rows(self) -> int:
+        """How many rows the backfill is expected to stage: as many as are published, or the source's where none are."""
+        return self.expected_rows_of(self.keys)
+
+    def expected_rows_of(self, keys: Iterable[str]) -> int:
+        """The same of some partitions."""
+        return sum(self.baseline[key].rows or self.source_rows.get(key, 0) for key in keys)
+
+    @property
     def spec_hash(self) -> str:
         """The hash of the whole spec; any edit changes it."""
         return spec_hash(self.spec)
@@ -133,6 +152,8 @@ class Plan(Frozen):
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
+        if self.control:
+            facts["control"] = {key: [mark.rows, mark.digest, mark.method] for key, mark in self.control.items()}
         if self.swap is not None:
             facts["swap"] = [list(self.swap.children), list(self.swap.losses)]
         return digest(facts)
@@ -210,6 +231,18 @@ class Plan(Frozen):
             )
         )
 
+    def require_budget(self) -> None:
+        """Refuse a plan that is expected to stage more rows than the spec allows.
+
+        :raises SpecError: naming both numbers.
+        """
+        limit = self.spec.compute.max_rows
+        if limit is not None and self.expected_rows > limit:
+            raise SpecError(
+                f"The {len(self.partitions)} partitions are expected to have {self.expected_rows:,} rows, and compute.max_rows is "
+                f"{limit:,}. Nothing was done. Ask for fewer partitions, or raise max_rows."
+            )
+
     def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
         """The partitions with these keys, in the plan's order.
 
@@ -240,6 +273,7 @@ def build_plan(
     backfill_id: str,
     now: datetime,
     strict: bool = False,
+    spans_hosts: str = "",
     code_revision: str = "",
     resolution: Resolution | None = None,
     pinned: Versions | None = None,
@@ -249,19 +283,20 @@ def build_plan(
     :param now: the aware instant that decides which partitions are over.
     :param resolution: what the request came to earlier; by default it is resolved at ``now``.
     :param pinned: the versions of sources that were resolved earlier; by default the latest.
+    :param spans_hosts: the name of the executor, when it may run each task on another host.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
     :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
     """
-    resolution = resolution or resolve(spec, request, now)
-    partitions, skipped = resolution.partitions, resolution.skipped
+    asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(
             f"publish.mechanism {spec.publish.mechanism} is not supported by {capabilities.engine}; "
             f"supported: {', '.join(sorted(capabilities.mechanisms))}."
         )
+    _require_one_host(spec, capabilities, spans_hosts)
     if strict and (open_questions := strict_violations(spec, request)):
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
@@ -271,16 +306,22 @@ def build_plan(
     _require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
     require_fit(spec, target, warehouse)
+    _require_cuttable(target, asked.partitions)
+    affected = count_affected(spec, warehouse, target, asked.partitions)
+    resolution = resolution or narrowed(asked, spec, affected)
+    partitions, skipped = resolution.partitions, resolution.skipped
+    found = look_at_range(spec, warehouse, target, asked.partitions, now)
     swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
-    _require_cuttable(target, partitions)
     cutoff = arrived_by(spec.source, warehouse, now)
     warnings = [
         *resolution.notes,
         *_cautions(spec, partitions, skipped),
         *_swap_cautions(target),
         *_child_cautions(swap),
+        *_host_cautions(spec, capabilities, spans_hosts),
         *unchecked,
+        *range_cautions(spec, found, asked.partitions),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
@@ -288,11 +329,12 @@ def build_plan(
         era = _planned_era(spec, members, capabilities.dialect, cutoff)
         eras.append(era)
         fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
-        found = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
-        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in found]
+        findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
+        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
+    control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
         warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
@@ -314,6 +356,9 @@ def build_plan(
         partitions=partitions,
         skipped=skipped,
         baseline=baseline,
+        affected={key: rows for key, rows in affected.items() if rows},
+        range_found=found,
+        control=control,
         source_rows=count_source(spec, warehouse, target, partitions, cutoff, versions),
         source_versions=versions,
         arrived=cutoff,
@@ -329,6 +374,7 @@ def build_plan(
         code_revision=code_revision,
     )
     plan.require_short_write_block()
+    plan.require_budget()
     return plan
 
 
@@ -436,6 +482,24 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
         f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
+    ]
+
+
+def _require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> None:
+    """:raises SpecError: the engine's files are on one host, and nothing keeps the tasks there."""
+    if capabilities.one_host and spans_hosts and spec.compute.queue is None:
+        raise SpecError(
+            f"{capabilities.engine} keeps the warehouse and what is staged in files of one host, and {spans_hosts} may run each task "
+            "on another, which would not find them. Nothing was done. Set compute.queue to a queue that only a worker on that "
+            "host serves, run the backfill under LocalExecutor there, or use PostgreSQL or Delta."
+        )
+
+
+def _host_cautions(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> list[str]:
+    if not (capabilities.one_host and spans_hosts):
+        return []
+    return [
+        f"{capabilities.engine} works on one host: the queue {spec.compute.queue} must be served by a worker there alone."
     ]
 
 

@@ -21,7 +21,13 @@ def preview(plan: Plan) -> str:
         *_which(plan),
         f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
+        *(
+            [f"  budget      at most {', '.join(budgets)}; about {plan.expected_rows:,} rows are expected"]
+            if (budgets := plan.spec.compute.budgets)
+            else []
+        ),
         *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
+        *([f"  control     {', '.join(plan.control)}: recomputed, compared, never published"] if plan.control else []),
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),
         *(
@@ -58,6 +64,10 @@ def preview(plan: Plan) -> str:
         f"  inverse     rollback__{plan.spec.name} {publish.way_back}, "
         f"kept until {plan.spec.rollback.keep_for.days} days after the publish",
     ]
+    if plan.range_found is not None:
+        lines += [f"  boundary    {boundary}" for boundary in plan.range_found.boundaries]
+    if plan.affected:
+        lines.append(f"  affected    {sum(plan.affected.values()):,} published rows ({plan.spec.range.affected_when})")
     if plan.skipped:
         lines.append(f"  left out    {', '.join(f'{skip.key} ({skip.reason})' for skip in plan.skipped[:5])}")
     lines.append("The five questions")

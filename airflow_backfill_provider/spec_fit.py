@@ -23,6 +23,8 @@ def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> Non
     SQL that is not one expression over a row or one SELECT that only reads."""
     dialect = warehouse.capabilities.dialect
     _require_columns(spec, target, dialect)
+    for origin, condition in _conditions(spec):
+        _require_expression(condition, origin, target, dialect)
     for number, check in enumerate(spec.checks):
         origin = f"checks[{number}].{check.kind}"
         texts = {"where": check.where, "expression": check.expression if isinstance(check, ExpressionIsTrue) else None}
@@ -63,10 +65,26 @@ def _uncheckable(constraint: Constraint, target: Target, dialect: str) -> str:
 
 def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
     have = {column.name.casefold(): column for column in target.columns}
-    named = {name for entry in (*spec.checks, *spec.comparisons) for name in _columns(entry)}
+    level = spec.range.evidence.metric if spec.range.evidence is not None else None
+    named = {name for entry in (*spec.checks, *spec.comparisons, level) for name in _columns(entry)}
+    tolerated = spec.control_period.tolerance if spec.control_period is not None else {}
+    named |= set(tolerated)
     if missing := sorted(name for name in named if name.casefold() not in have):
         there = ", ".join(sorted(column.name for column in target.columns))
         raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
+    for name in tolerated:
+        if not _is_number(have[name.casefold()].type, dialect):
+            raise SpecError(
+                f"control_period.tolerance of {name} ({have[name.casefold()].type}): only numbers are close to one another. Leave "
+                "it out: the column must then be equal."
+            )
+    if level is not None and level.aggregate in ("sum", "avg", "min", "max"):
+        column = have[str(level.column).casefold()]
+        if not _is_number(column.type, dialect):
+            raise SpecError(
+                f"range.evidence.metric: {level} ({column.type}): a level is one of numbers. Take a column of numbers, or "
+                "count_distinct or null_rate of this one."
+            )
     for entry in spec.compare:
         if isinstance(entry, CompareSum | CompareMin | CompareMax | CompareAvg):
             column = have[entry.column.casefold()]
@@ -75,6 +93,14 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
                     f"compare {entry.kind} of {column.name} ({column.type}): a change is computed of numbers only. "
                     "Compare a column of numbers, or bound count_distinct or null_rate of this one."
                 )
+
+
+def _conditions(spec: BackfillSpec) -> Iterator[tuple[str, str]]:
+    """Where the spec has a condition on rows beside its checks, and what it says."""
+    if spec.range.affected_when is not None:
+        yield "range.affected_when", spec.range.affected_when
+    if spec.range.evidence is not None and spec.range.evidence.metric.sql is not None:
+        yield "range.evidence.metric.sql", spec.range.evidence.metric.sql
 
 
 def _columns(entry: object) -> Iterator[str]:

@@ -10,8 +10,10 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from airflow_backfill_provider.range_evidence import RangeFound
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.series import Series, thinned
 
@@ -84,6 +86,38 @@ def drawn(facts: Facts, wanted: Sequence[Series]) -> list[Chart]:
     return charts
 
 
+def level(title: str, found: RangeFound) -> Chart | None:
+    """A number over the range and its margin; None without matplotlib."""
+    if not available():
+        return None
+    keys = [point.key for point in found.points]
+    shapes = {shape: _svg(_level, f"level-{shape}", shape, keys, found) for shape in _SHAPES}
+    return Chart(title, shapes, -(-len(keys) // POINTS))
+
+
+def _level(axes: Sequence[Axes], width: float, found: RangeFound) -> list[int]:
+    values = [float("nan") if point.value is None else point.value for point in found.points]
+    steps = [abs(new - old) if new == new and old == old else 0.0 for old, new in pairwise([values[0], *values])]
+    places = thinned(steps, POINTS)
+    across, marker, (only,) = range(len(places)), "o" if len(places) <= _MARKED else "", axes
+    only.plot(across, [values[place] for place in places], "-", color=_NEW, marker=marker, markersize=3, linewidth=1.4)
+    inside = [number for number, place in enumerate(places) if found.points[place].in_range]
+    if inside:
+        only.axvspan(inside[0] - 0.5, inside[-1] + 0.5, color=_GRID, alpha=0.5, linewidth=0, label="the range")
+    keys = [found.points[place].key for place in places]
+    for boundary in found.boundaries:
+        if not boundary.agrees and boundary.candidate in keys:
+            edge = keys.index(boundary.candidate) + (-0.5 if boundary.side == "start" else 0.5)
+            only.axvline(edge, color=_DOWN, linestyle="--", linewidth=1.2, label="where its level changes")
+    handles, labels = only.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    only.legend(
+        unique.values(), unique, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False, borderaxespad=0.1
+    )
+    only.set_ylabel("value")
+    return places
+
+
 def _old_and_new(axes: Sequence[Axes], width: float, series: Series) -> list[int]:
     upper, lower = axes
     places = thinned([one.moved for one in series.points], POINTS)
@@ -121,7 +155,9 @@ def _differing(axes: Sequence[Axes], width: float, facts: Facts) -> list[int]:
     return places
 
 
-def _svg(draw: Callable[..., list[int]], name: str, shape: str, keys: Sequence[str], about: Series | Facts) -> str:
+def _svg(
+    draw: Callable[..., list[int]], name: str, shape: str, keys: Sequence[str], about: Series | Facts | RangeFound
+) -> str:
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

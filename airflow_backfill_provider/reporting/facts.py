@@ -14,6 +14,8 @@ from airflow_backfill_provider.ledger.records import BackfillRecord, EventRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.control_period import Control, compared_in
+from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
@@ -133,6 +135,23 @@ class Facts:
         recorded = [*self.of_range, *(entry for line in self.lines for entry in line.evidence)]
         found = [Outcome.from_json(entry) for entry in recorded if "verdict" in entry]
         return tuple(sorted(found, key=lambda outcome: _WORST_FIRST.index(outcome.verdict)))
+
+    @cached_property
+    def control(self) -> Mapping[str, Control | None]:
+        """How each control partition came out under this very plan, by key; None where it was not computed."""
+        found = compared_in(self.events, self.plan)
+        return {key: found.get(key) for key in self.plan.control}
+
+    @property
+    def control_held(self) -> bool:
+        """Whether there is a control period, and all of it came out as it is published."""
+        return bool(self.control) and all(control is not None and control.held for control in self.control.values())
+
+    @cached_property
+    def expectation(self) -> Expectation:
+        """What changed and should not have, and the other way round."""
+        differing = {line.key: line.compared.differing for line in self.lines if line.compared is not None}
+        return expectation(self.plan, differing, self.control)
 
     def moved_to(self, state: BackfillState) -> EventRecord | None:
         """The line of the audit trail that says that the backfill came to this state, the last one."""

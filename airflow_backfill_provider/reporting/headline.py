@@ -31,7 +31,7 @@ def headline(facts: Facts, measures: tuple[Series, ...]) -> Headline:
     """The page's first lines; claims only what the ledger shows."""
     badge, tone, reach = _reach(facts)
     since = "; all of it was taken back since" if facts.backfill.state is BackfillState.ROLLED_BACK else ""
-    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_amounts(facts, measures)}{since}."
+    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
     move = facts.moved_to(facts.backfill.state)
     return Headline(badge, tone, sentence, reach, str(move.detail["reason"]) if move else "")
 
@@ -50,6 +50,16 @@ def _extent(facts: Facts) -> str:
         return f"{counted(added, 'row')} {'added' if facts.wrote else 'would be added'} where there were none{where}"
     verb = "changed" if facts.wrote else "would change"
     return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
+
+
+def _control(facts: Facts) -> str:
+    """What the control period shows; nothing where there is none, or it was not computed."""
+    moved = [key for key, control in facts.control.items() if control is not None and not control.held]
+    if moved:
+        return f"; but the new SQL changes {counted(len(moved), 'control partition')} as well, which the bug did not affect"
+    if facts.control_held:
+        return f"; {counted(len(facts.control), 'control partition')}, computed by the new SQL, came out as published"
+    return ""
 
 
 def _or_none(count: int) -> str:

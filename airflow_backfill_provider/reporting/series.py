@@ -115,7 +115,7 @@ def _decimal(value: Scalar) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def thinned(moved: Sequence[Decimal] | Sequence[int], at_most: int) -> list[int]:
+def thinned(moved: Sequence[Decimal] | Sequence[int] | Sequence[float], at_most: int) -> list[int]:
     """The places of at most so many partitions to draw: of each stretch the one that moved most.
 
     So a single partition that jumps is never averaged away.

@@ -12,13 +12,9 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     JsonValue,
-    PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -28,51 +24,15 @@ from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
-from airflow_backfill_provider.spec.names import Identifier, TableName
-from airflow_backfill_provider.windows import Grain, Partition, parse_key, require_zone
+from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
+from airflow_backfill_provider.spec.quantities import Bytes, Duration, write_duration, write_size
+from airflow_backfill_provider.spec.range_evidence import RangeSpec
+from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
-_DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _duration(value: Any) -> Any:
-    if isinstance(value, str) and (match := _DURATION.match(value.strip())):
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    if isinstance(value, int | float):
-        raise ValueError(f"a duration needs a unit: write {value}s or {value}m")
-    return value
-
-
-def _write_duration(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _positive(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        raise ValueError("a duration is longer than nothing")
-    return value
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_duration),
-    AfterValidator(_positive),
-    PlainSerializer(_write_duration, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^\s*([0-9]+\s*[smhd]|P\S+)\s*$", "examples": ["30m", "45d", "PT30M"]}
-    ),
-]
-"""``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
-
-
-Zone = Annotated[str, AfterValidator(require_zone)]
-"""A name of the IANA time zone database."""
 
 
 class TargetSpec(Frozen):
@@ -199,8 +159,36 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    max_rows: Annotated[int, Field(ge=1)] | None = None
+    """Stop once more rows than these are staged; a plan that expects more is refused."""
+    max_runtime: Duration | None = None
+    """Stop once the backfill has been running for longer than this."""
+    max_staging_bytes: Bytes | None = None
+    """Stop once the backfill has set more than this aside, by the engine's own account."""
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """The budgets that are set, in words."""
+        return (
+            *([f"{self.max_rows:,} rows"] if self.max_rows is not None else []),
+            *([f"{write_duration(self.max_runtime)} of running"] if self.max_runtime is not None else []),
+            *([f"{write_size(self.max_staging_bytes)} set aside"] if self.max_staging_bytes is not None else []),
+        )
+
     keep_stages_for: Duration = timedelta(days=7)
     """How long staged rows are kept once the backfill is over."""
+    live_conn_id: Identifier | None = None
+    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
+    allow_shared_compute: bool = False
+    """Let the backfill run on the live pipeline's SQL warehouse."""
+
+    @model_validator(mode="after")
+    def _shared_with_somebody(self) -> ComputeSpec:
+        if self.allow_shared_compute and self.live_conn_id is None:
+            raise ValueError(
+                "allow_shared_compute needs live_conn_id: the connection whose SQL warehouse may be shared"
+            )
+        return self
 
 
 class PublishSpec(Frozen):
@@ -321,11 +309,15 @@ class BackfillSpec(Frozen):
     transform: SqlTransform
     compute: ComputeSpec
     source: SourceSpec | None = None
+    range: RangeSpec = RangeSpec()
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
+    throttle: tuple[Throttle, ...] = ()
+    """Reasons to wait; any one is enough."""
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
+    control_period: ControlPeriodSpec | None = None
     publish: PublishSpec = PublishSpec()
     rollback: RollbackSpec = RollbackSpec()
 
@@ -363,6 +355,13 @@ class BackfillSpec(Frozen):
         return (CompareRows(max_added=0, max_removed=0, max_changed=0, exclude_columns=self.new_columns),)
 
     @property
+    def control_partitions(self) -> tuple[Partition, ...]:
+        """The partitions that the bug did not affect; none without a control period."""
+        target, control = self.target, self.control_period
+        keys = control.partitions if control is not None else ()
+        return tuple(sorted(parse_key(key, target.grain, target.timezone) for key in keys))
+
+    @property
     def uncompared_columns(self) -> tuple[str, ...]:
         """The columns that no row diff looks at."""
         return next((entry.exclude_columns for entry in self.comparisons if isinstance(entry, CompareRows)), ())
@@ -390,6 +389,38 @@ class BackfillSpec(Frozen):
                 parse_key(self.trial.partition, self.target.grain, self.target.timezone)
             except RequestError as error:
                 raise ValueError(f"trial.partition: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _the_bug_began_at_a_moment(self) -> BackfillSpec:
+        evidence, target = self.range.evidence, self.target
+        if evidence is None:
+            return self
+        if target.grain is Grain.LIST:
+            raise ValueError(
+                "range.evidence looks at what comes before and after, and grain list has no order; leave it out"
+            )
+        try:
+            parse_start(evidence.introduced_at, target.grain, target.timezone)
+        except RequestError as error:
+            raise ValueError(f"range.evidence.introduced_at: {error}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _the_control_period_is_of_partitions(self) -> BackfillSpec:
+        if self.control_period is None:
+            return self
+        try:
+            chosen = self.control_partitions
+        except RequestError as error:
+            raise ValueError(f"control_period.partitions: {error}") from error
+        if len(set(chosen)) != len(chosen):
+            raise ValueError("control_period.partitions: two keys name the same partition")
+        without = {name.casefold() for name in (*self.uncompared_columns, *self.target.key)}
+        if idle := [name for name in self.control_period.tolerance if name.casefold() in without]:
+            raise ValueError(
+                f"control_period.tolerance: {', '.join(idle)} is of the key, which matches rows, or not compared at all"
+            )
         return self
 
     @model_validator(mode="after")
@@ -434,6 +465,13 @@ class BackfillSpec(Frozen):
                     for number, reason in wrong
                 ],
             )
+        return self
+
+    @model_validator(mode="after")
+    def _throttles_are_told_apart(self) -> BackfillSpec:
+        names = [one.name for one in self.throttle]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two throttles are called {repeated[0]!r}; give each a name of its own")
         return self
 
     @model_validator(mode="after")

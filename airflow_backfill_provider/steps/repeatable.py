@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, TrialFailed, WarehouseError
+from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.plan import Plan, count_source
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
+from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.transform import ORDER_DEPENDENT, Finding, over, reordered, unrepeatable
-from airflow_backfill_provider.warehouses.base import AFTERWARDS, Recompute, Staged, StagedPartition, StageWriter
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, Staged, StagedPartition
 
 _SHOWN = 5
+_LABEL = "trial"
 
 
 def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
@@ -34,7 +35,7 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
         shuffled = None
     if shuffled is not None:
         work.log.info("%s is computed again over the same rows in another order.", first.partition.key)
-    with _aside(work, plan, *([replace(plain, select=shuffled)] if shuffled else []), plain) as second:
+    with aside(work, plan, _LABEL, *([replace(plain, select=shuffled)] if shuffled else []), plain) as second:
         if difference := _difference(work, plan, first, second):
             raise TrialFailed(
                 f"{first.partition.key} was computed twice, and the two runs differ: {difference}. "
@@ -43,36 +44,13 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
     rerun = over(plain.select, plan.target.table, AFTERWARDS, plan.dialect)
     if rerun is None:
         return
-    with _aside(work, plan, replace(plain, select=rerun, over=first)) as third:
+    with aside(work, plan, _LABEL, replace(plain, select=rerun, over=first)) as third:
         if difference := _difference(work, plan, first, third):
             raise TrialFailed(
                 f"{first.partition.key} was computed again over its own result, as a second run would once it is published, and "
                 f"gives others: {difference}. The SQL reads {plan.target.table}, the table that it rebuilds, and adds to what it "
                 f"finds there: each run would add again. Compute the rows from the source alone. {_way_on(work)}"
             )
-
-
-@contextmanager
-def _aside(work: Work, plan: Plan, *ways: Recompute) -> Iterator[StagedPartition]:
-    """The partition as the first of these that the engine can run computes it; thrown away at the end."""
-    with work.warehouse.open_stage(plan.target, work.backfill_id, "trial") as writer:
-        (staged,) = _written(work, writer, ways)
-    try:
-        yield staged
-    finally:
-        work.warehouse.drop(writer.location)
-
-
-def _written(work: Work, writer: StageWriter, ways: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
-    try:
-        return writer.write(ways[0])
-    except (ConnectionLost, LockTimeout):
-        raise
-    except WarehouseError as error:
-        if len(ways) == 1:
-            raise
-        work.log.info("Rows cannot be put into another order here (%s); the SQL runs as it is written.", error)
-        return _written(work, writer, ways[1:])
 
 
 def _difference(work: Work, plan: Plan, first: StagedPartition, other: StagedPartition) -> str:

@@ -14,11 +14,15 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.trial import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
+
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,14 @@ class Summary:
     """One line per partition that was rejected or failed."""
     write_block: timedelta | None
     """How long nobody else could write the table, in the longest commit of a publish; None where nobody was kept out."""
+    expectation: Expectation
+    """What changed and should not have, and the other way round."""
     locked_seconds: float | None = None
     """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
+    control: tuple[Control, ...] = ()
+    """How the control partitions came out under this very plan, those that were computed."""
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -96,6 +104,9 @@ class Summary:
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  trial       {self.trial or 'none passed'}",
+            *([f"  unexpected  {surprise}" for surprise in self.expectation.changed[:_SHOWN]]),
+            *([f"  identical   {_listed(self.expectation.identical)}"] if self.expectation.identical else []),
+            *([f"  control     {_held(self.control, len(plan.control))}"] if plan.control else []),
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
         if self.write_block is not None:
@@ -126,6 +137,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
     records = ledger.partitions(backfill_id)
     evidence = ledger.evidence(backfill_id)
     moved = [move for key in plan.keys if (move := _moved(key, evidence.get(key, ()))).rows]
+    controls = compared_in(ledger.events(backfill_id, CONTROL_EVENT), plan)
     failed = (PartitionState.REJECTED, PartitionState.PENDING, PartitionState.STAGING)
     return Summary(
         backfill=ledger.backfill(backfill_id),
@@ -141,6 +153,8 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             if record.state in failed
         ),
         trial=trial_of(ledger, plan),
+        control=tuple(controls.values()),
+        expectation=expectation(plan, {key: _differing(evidence.get(key, ())) for key in plan.keys}, controls),
         write_block=max(
             (timedelta(seconds=event.detail["seconds"]) for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)),
             default=None,
@@ -162,6 +176,25 @@ def conclude(work: Work) -> Summary:
                 work.backfill_id, outcome, by=work.by, reason="the run ended without a publish", expected={state}
             )
     return summarise(work.ledger, work.backfill_id)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _SHOWN} more" if keys[_SHOWN:] else ""
+    return f"expected to change, but as published: {', '.join(keys[:_SHOWN])}{more}"
+
+
+def _differing(evidence: Sequence[Mapping[str, Any]]) -> int | None:
+    """Rows that differ; None where rows could not be matched, or were not compared."""
+    compared = any(entry["kind"] == DIFF_EVIDENCE for entry in evidence)
+    return _moved("", evidence).rows if compared and not _is_unmatched(evidence) else None
+
+
+def _held(controls: Sequence[Control], wanted: int) -> str:
+    """How the control period came out, in words."""
+    moved = [control for control in controls if not control.held]
+    missing = f"{wanted - len(controls)} of {wanted} partitions not computed" if len(controls) < wanted else ""
+    held = "" if moved or missing else f"{wanted} partitions, recomputed, are as published"
+    return "; ".join(part for part in (*map(str, moved[:5]), missing, held) if part)
 
 
 def _moved(key: str, evidence: Sequence[Mapping[str, Any]]) -> Moved:

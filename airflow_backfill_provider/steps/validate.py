@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_backfill_provider.checks.report import ValidationReport
 from airflow_backfill_provider.errors import PublishRefused, ValidationFailed
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.steps.judge import judge_partitions, judge_range
+from airflow_backfill_provider.steps.control_period import hold_control
+from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
+from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work
 
 READY = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED})
 """A partition that does not hold a publish back: validated, or published with an earlier unit of the range."""
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
+
+
+Evidence = Mapping[str | None, Sequence[Mapping[str, Any]]]
+"""What was found, as the ledger keeps it, by partition key."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,7 @@ def validate_batch(
         by=work.by,
         reason=report.summary(),
     )
+    _count(work, good, bad, evidence)
     tell(report)
     for line in report.lines():
         work.log.warning("%s", line)
@@ -86,12 +94,21 @@ def validate_batch(
     return ValidationResult(validated=len(good), reused=len(partitions) - len(open_ones), warnings=len(report.warnings))
 
 
+def _count(work: Work, good: Collection[str], bad: Collection[str], evidence: Evidence) -> None:
+    for outcome, keys in (("validated", good), ("rejected", bad)):
+        if keys:
+            work.metrics.count(OUTCOMES, len(keys), outcome=outcome)
+    diffs = [entry for entries in evidence.values() for entry in entries if entry["kind"] == DIFF_EVIDENCE]
+    work.metrics.count(CHANGED_ROWS, sum(diff[name] for diff in diffs for name in ("changed", "added", "removed")))
+
+
 def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_nobody) -> int:
     """Judge the range as a whole and call the backfill validated; the number of partitions.
 
     ``tell`` gets the report before a rejection is raised.
 
     :raises PublishRefused: a partition is not validated.
+    :raises ControlMoved: the control period, held now unless it was before, is not as it is published.
     :raises ValidationFailed: a staged key exists outside the range or twice in it, or a check of the range said no.
     """
     work.stop_or_go()
@@ -107,6 +124,7 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
         )
     # The range was judged before its first unit was published; by now the baseline of that unit is gone.
     if not any(record.state is PartitionState.PUBLISHED for record in records.values()):
+        hold_control(work)
         _judge(work, plan, records, tell)
     # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
     if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Protocol
 
 from airflow_backfill_provider.errors import PublishRefused
@@ -350,6 +352,11 @@ class Shadow:
     target: Target
 
 
+Tolerance = Mapping[str, Decimal]
+"""By column of numbers, how far apart two values may be and still count as equal; the columns' names are in any case."""
+NO_TOLERANCE: Tolerance = MappingProxyType({})
+
+
 class StageWriter(Protocol):
     """One batch attempt's stage. Each :meth:`write` is committed by itself; a killed writer leaves whole
     writes or nothing, and never touches another attempt's rows."""
@@ -451,10 +458,18 @@ class Warehouse(Protocol):
         ...
 
     def changed_columns(
-        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+        self,
+        target: Target,
+        old: Rows,
+        new: Rows,
+        partitions: Sequence[Partition],
+        *,
+        exclude: Sequence[str] = (),
+        tolerance: Tolerance = NO_TOLERANCE,
     ) -> dict[str, dict[str, int]]:
         """By partition, in how many rows matched by key each column differs; columns that never do are left out.
 
+        Two numbers of a column with a tolerance differ when they are further apart than that; a NULL is never close to one.
         For partitions whose keys :meth:`compare` found unique; an answer about others means nothing.
         """
         ...

@@ -90,12 +90,17 @@ def test_evidence_comes_early_and_the_cap_is_set_per_run(folder: Path) -> None:
 
 
 def test_the_trial_comes_before_the_mapped_tasks_and_is_left_out_when_it_is_switched_off(folder: Path) -> None:
-    (folder / "untried.yaml").write_text(SPEC.format(name="untried") + "trial: {enabled: false}\n")
+    untried = "trial: {enabled: false}\n"
+    (folder / "untried.yaml").write_text(SPEC.format(name="untried") + untried)
+    (folder / "held.yaml").write_text(
+        SPEC.format(name="held") + untried + "control_period: {partitions: ['2024-02-01']}\n"
+    )
     dags = make(folder, "orders")
     tried = dags["backfill__orders"].task_dict
     assert tried["trial"].upstream_task_ids == {"scope_partitions"}
     assert "trial" in tried["partitions.stage_recompute"].upstream_task_ids
     assert "trial" not in dags["backfill__untried"].task_dict
+    assert dags["backfill__held"].task_dict["trial"].upstream_task_ids == {"scope_partitions"}
 
 
 def test_the_report_is_the_only_leaf_and_runs_whatever_happened(folder: Path) -> None:

@@ -184,6 +184,20 @@ def test_rows_that_only_one_side_has_change_no_column(world: World) -> None:
     }
 
 
+def test_numbers_within_the_tolerance_of_their_column_do_not_differ_and_a_null_is_never_close(world: World) -> None:
+    staged = world.stage_rows({DAY: [(3, DAY, "paid", "30.05", "b", "2024-01-02 00:00:00"),
+                                     (4, DAY, "open", None, None, "2024-01-02 12:00:00"),
+                                     (5, DAY, None, "0.00", 'it\'s; -- "c"', "2024-01-02 23:59:59.999999")]})  # fmt: skip
+    sides = (world.target, Published(), staged, [day(DAY)])
+
+    found = [
+        world.warehouse.changed_columns(*sides, tolerance={"AMOUNT": Decimal(limit)})[DAY]
+        for limit in ("0", "0.049", "0.05", "1000")
+    ]
+
+    assert found == [{"amount": 3}, {"amount": 3}, {"amount": 2}, {"amount": 2}]
+
+
 def _keyed(engine: Engine, orders: World) -> Any:
     unique = "" if "constraint" in engine.lacks else ', CONSTRAINT "one code" UNIQUE (code)'
     engine.execute(

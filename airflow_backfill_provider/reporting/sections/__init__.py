@@ -11,9 +11,12 @@ from collections.abc import Callable
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
+from airflow_backfill_provider.reporting.sections.control_period import control_period
+from airflow_backfill_provider.reporting.sections.expectation import expected
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
 from airflow_backfill_provider.reporting.sections.outcomes import outcomes
+from airflow_backfill_provider.reporting.sections.range_evidence import range_evidence
 from airflow_backfill_provider.reporting.sections.reconciliation import reconciliation
 from airflow_backfill_provider.reporting.sections.rehearsed import rehearsed
 from airflow_backfill_provider.reporting.sections.request import request
@@ -23,8 +26,11 @@ from airflow_backfill_provider.reporting.sections.way_back import way_back
 SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     old_and_new,
     outcomes,
+    expected,
     checks,
+    range_evidence,
     reconciliation,
+    control_period,
     rehearsed,
     not_proven,
     way_back,

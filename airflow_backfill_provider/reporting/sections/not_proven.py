@@ -35,6 +35,12 @@ def _gaps(facts: Facts) -> list[str]:
         gaps.append("The published range was not shown to hold exactly the rows that were checked.")
     if facts.plan.spec.source is None:
         gaps.append("The spec names no source, so nothing was reconciled with one.")
+    if facts.plan.spec.control_period is None:
+        gaps.append(
+            "The spec names no control_period, so nothing shows that the new SQL leaves rows that the bug did not affect as they are."
+        )
+    elif not facts.control_held:
+        gaps.append("The control period was not shown to come out as it is published.")
     gaps.append(
         "Rows outside the range were not compared before and after. A publish replaces the listed partitions and names no other."
     )

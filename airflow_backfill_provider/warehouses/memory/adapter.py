@@ -29,6 +29,7 @@ from airflow_backfill_provider.errors import (
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
+    NO_TOLERANCE,
     Action,
     Backup,
     Capabilities,
@@ -51,6 +52,7 @@ from airflow_backfill_provider.warehouses.base import (
     StagedPartition,
     StorageItem,
     Target,
+    Tolerance,
     Version,
     Versions,
 )
@@ -290,11 +292,19 @@ class MemoryWarehouse:
         return {key: diff_rows(*sides) for key, sides in self._sides(target, old, new, partitions, names)}
 
     def changed_columns(
-        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
+        self,
+        target: Target,
+        old: Rows,
+        new: Rows,
+        partitions: Sequence[Partition],
+        *,
+        exclude: Sequence[str] = (),
+        tolerance: Tolerance = NO_TOLERANCE,
     ) -> dict[str, dict[str, int]]:
         names = target.compared(exclude)
         return {
-            key: changes_by_column(names, *sides) for key, sides in self._sides(target, old, new, partitions, names)
+            key: changes_by_column(names, *sides, tolerance)
+            for key, sides in self._sides(target, old, new, partitions, names)
         }
 
     def _sides(

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
-from airflow_backfill_provider.warehouses.base import RowDiff
+from airflow_backfill_provider.warehouses.base import RowDiff, Tolerance
 from airflow_backfill_provider.warehouses.clocks import Clock
 from airflow_backfill_provider.warehouses.memory.rows import in_order
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
@@ -146,16 +146,26 @@ def diff_rows(old: Keyed, new: Keyed) -> RowDiff:
     )
 
 
-def changes_by_column(names: Sequence[str], old: Keyed, new: Keyed) -> dict[str, int]:
-    """In how many rows matched by key each column differs, without those that never do."""
+def changes_by_column(names: Sequence[str], old: Keyed, new: Keyed, tolerance: Tolerance) -> dict[str, int]:
+    """In how many rows matched by key each column differs by more than its tolerance, without those that never do."""
     before, after = dict(old), dict(new)
+    allowed = {name.casefold(): limit for name, limit in tolerance.items()}
     changes = Counter(
         name
         for key in before.keys() & after.keys()
         for name, was, now in zip(names, before[key], after[key], strict=True)
-        if was != now
+        if was != now and not _close(was, now, allowed.get(name.casefold()))
     )
     return {name: changes[name] for name in names if changes[name]}
+
+
+def _close(old: Value, new: Value, tolerance: Decimal | None) -> bool:
+    numbers = (int, float, Decimal)
+    if tolerance is None or not isinstance(old, numbers) or not isinstance(new, numbers):
+        return False
+    if not (math.isfinite(old) and math.isfinite(new)):
+        return False
+    return abs(Decimal(str(old)) - Decimal(str(new))) <= tolerance
 
 
 def _key_faults(keys: Sequence[Row]) -> tuple[int, int]:

@@ -22,7 +22,9 @@ def test_every_file_of_a_report_is_on_the_page() -> None:
         HTML,
         "old_vs_new.csv",
         "checks.csv",
+        "range_evidence.csv",
         "reconciliation.csv",
+        "control_period.csv",
         "audit.csv",
         PLAN,
     ]

@@ -13,6 +13,7 @@ from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.steps.control_period import Control, hold_control
 from airflow_backfill_provider.steps.publish import PublishResult, publish
 from airflow_backfill_provider.steps.report import Summary, conclude
 from airflow_backfill_provider.steps.rollback import RollbackResult, rollback
@@ -122,6 +123,9 @@ class World:
 
     def try_one(self, backfill: str | None = None) -> TrialResult:
         return try_partition(self.work(backfill))
+
+    def hold_control(self, backfill: str | None = None) -> tuple[Control, ...]:
+        return hold_control(self.work(backfill))
 
     def stage(self, scoped: Scoped) -> list[StageResult]:
         return [stage_batch(self.work(scoped.plan.backfill_id), batch.keys) for batch in scoped.batches]

@@ -20,7 +20,16 @@ from airflow_backfill_provider.reporting.sections import SECTIONS
 from airflow_backfill_provider.steps.ending import accept
 from airflow_backfill_provider.steps.report import conclude
 
-FILES = ["old_vs_new.csv", "checks.csv", "reconciliation.csv", "audit.csv", "plan.json", "report.html"]
+FILES = [
+    "old_vs_new.csv",
+    "checks.csv",
+    "range_evidence.csv",
+    "reconciliation.csv",
+    "control_period.csv",
+    "audit.csv",
+    "plan.json",
+    "report.html",
+]
 COMPARE = [
     {"row_count": {"against": "source", "max_abs_change": 0}},
     {"row_diff": {"max_added": 0}},

@@ -1,0 +1,172 @@
+"""Control period: partitions that the bug did not affect are recomputed, and must come out as they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_backfill_provider.errors import ControlMoved
+from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.states import PartitionState
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.aside import aside
+from airflow_backfill_provider.steps.recompute import one_by_one
+from airflow_backfill_provider.steps.source import require_pinned_sources
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Published, Staged, StagedPartition
+from airflow_backfill_provider.windows import Partition
+
+CONTROL_EVENT = "control_compared"
+_SHOWN = 5
+_WRITTEN = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
+
+
+@dataclass(frozen=True)
+class Control:
+    """How one control partition came out, in rows matched by key; ``columns`` has the rows that differ by column.
+
+    A column with a tolerance counts where it is further apart than that, and only there; ``changed`` is about the others.
+    """
+
+    partition: str
+    rows_old: int
+    rows_new: int
+    identical: int
+    changed: int
+    added: int
+    removed: int
+    unmatched: int
+    """Rows whose key is NULL or repeated, on either side; nothing is matched then."""
+    columns: Mapping[str, int]
+
+    @property
+    def held(self) -> bool:
+        """Whether it came out as it is published."""
+        moved = self.changed or self.added or self.removed or self.unmatched or self.columns
+        return bool(self.rows_old) and not moved
+
+    @property
+    def is_wholesale(self) -> bool:
+        """Whether no row came out as it is published."""
+        everywhere = any(count == self.identical + self.changed for count in self.columns.values())
+        return not self.held and (not self.identical or everywhere)
+
+    def __str__(self) -> str:
+        if self.held:
+            return f"{self.partition}: {self.rows_old:,} rows as published"
+        if not self.rows_old:
+            return f"{self.partition}: nothing is published any more"
+        if self.unmatched:
+            return f"{self.partition}: {self.unmatched:,} rows have a key that is NULL or repeated"
+        columns = ", ".join(f"{name} in {rows:,}" for name, rows in self.columns.items())
+        parts = [f"{self.changed:,} of {self.rows_old:,} rows changed"] if self.changed else []
+        parts += [f"{count:,} {what}" for what, count in (("added", self.added), ("removed", self.removed)) if count]
+        parts += [f"differing: {columns}"] if columns else []
+        return f"{self.partition}: {', '.join(parts)}"
+
+
+def hold_control(work: Work) -> tuple[Control, ...]:
+    """Recompute each control partition aside and hold it against what is published; empty without a control period.
+
+    Nothing of it is kept but the result. A partition that held under this very plan is not computed again, and none is
+    once a part of the range is published.
+
+    :raises ControlMoved: a partition moved; naming each with its rows and columns.
+    """
+    work.stop_or_go()
+    plan = work.plan()
+    wanted = plan.spec.control_partitions
+    if not wanted:
+        return ()
+    found = compared_in(work.ledger.events(work.backfill_id, CONTROL_EVENT), plan)
+    counts = work.ledger.counts(work.backfill_id)
+    if not any(counts[state] for state in _WRITTEN):
+        pending = [one for one in wanted if one.key not in found or not found[one.key].held]
+        if pending:
+            work.run()
+            require_pinned_sources(work, plan)
+        for partition in pending:
+            work.stop_or_go()
+            found[partition.key] = _compared(work, plan, partition)
+    controls = tuple(found[one.key] for one in wanted if one.key in found)
+    _require_held(work, plan, controls)
+    return controls
+
+
+def compared_in(events: Sequence[EventRecord], plan: Plan) -> dict[str, Control]:
+    """The latest result of each control partition under this very plan, by key; ``events`` are oldest first."""
+    found = {}
+    for event in events:
+        detail: dict[str, Any] = dict(event.detail)
+        if event.action == CONTROL_EVENT and detail.pop("plan_hash") == plan.plan_hash:
+            found[detail["partition"]] = Control(**detail)
+    return found
+
+
+def _compared(work: Work, plan: Plan, partition: Partition) -> Control:
+    (recompute,) = one_by_one(plan, [partition])
+    with aside(work, plan, "control", recompute) as staged:
+        control = _difference(work, plan, staged)
+    work.log.info("Control partition %s.", control)
+    detail = {"plan_hash": plan.plan_hash, **asdict(control)}
+    work.ledger.record_event(work.backfill_id, CONTROL_EVENT, by=work.by, detail=detail)
+    return control
+
+
+def _difference(work: Work, plan: Plan, staged: StagedPartition) -> Control:
+    partition, left_out = staged.partition, plan.spec.uncompared_columns
+    period = plan.spec.control_period
+    tolerance = period.tolerance if period is not None else {}
+    sides = plan.target, Published(), Staged((staged,)), [partition]
+    diff = work.warehouse.compare(*sides, exclude=[*left_out, *tolerance])[partition.key]
+    columns: Mapping[str, int] = {}
+    if diff.changed or (tolerance and diff.identical):
+        columns = work.warehouse.changed_columns(*sides, exclude=left_out, tolerance=tolerance)[partition.key]
+    return Control(
+        partition=partition.key,
+        rows_old=diff.old,
+        rows_new=diff.new,
+        identical=diff.identical,
+        changed=diff.changed,
+        added=diff.added,
+        removed=diff.removed,
+        unmatched=diff.old_null_keys + diff.old_duplicate_keys + diff.new_null_keys + diff.new_duplicate_keys,
+        columns=columns,
+    )
+
+
+def _require_held(work: Work, plan: Plan, controls: Sequence[Control]) -> None:
+    moved = [control for control in controls if not control.held]
+    if not moved:
+        return
+    named = "; ".join(map(str, moved[:_SHOWN])) + (f"; and {len(moved) - _SHOWN} more" if moved[_SHOWN:] else "")
+    if all(control.is_wholesale for control in controls):
+        everywhere = [
+            name
+            for name in moved[0].columns
+            if all(one.columns.get(name) == one.identical + one.changed for one in controls)
+        ]
+        column = (
+            f" {', '.join(everywhere)} differs in every row: one that is meant to differ each time, as a load time does, is left "
+            "out by compare: [row_diff: {exclude_columns: […]}]."
+            if everywhere
+            else ""
+        )
+        message = (
+            f"Wrong target? Of no control partition of {plan.target.table} do the rows come out as they are published: {named}. "
+            f"Look whether target.table is the table that this SQL publishes and target.key what identifies its rows; otherwise the new "
+            f"SQL changes every row, not only those that the bug touched.{column}"
+        )
+    else:
+        message = (
+            f"{len(moved)} of {len(controls)} control partitions of {plan.target.table}, which the bug did not affect, do not come "
+            f"out as they are published: {named}. Either the new SQL changes more than the bug did, or the bug is wider than the "
+            "range, or the source is not what it was when they were published."
+        )
+    raise ControlMoved(
+        f"{message} No control partition is ever published, and the range was not either. Mend the SQL and trigger the DAG with "
+        f'{{"backfill_id": "{work.backfill_id}", "restage": true}}; or name other partitions in control_period, or a tolerance, '
+        "and clear scope_partitions with downstream.",
+        [control.partition for control in moved],
+    )
