@@ -3,41 +3,58 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 from contract_engines import Delta
-from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from airflow_backfill_provider.demo.local_airflow import free_port
 from airflow_backfill_provider.warehouses.base import Warehouse
 
 _BUCKET = "bucket"
+_STARTED_WITHIN_SECONDS = 60
 
 
 @contextmanager
 def simulator() -> Iterator[str]:
-    """An empty store with one bucket; its address."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        address = f"http://{host}:{port}"
-        for method, path in (("POST", "moto-api/reset"), ("PUT", _BUCKET)):
-            urllib.request.urlopen(urllib.request.Request(f"{address}/{path}", method=method), timeout=30).close()
-        yield address
-    finally:
-        server.stop()
+    """An empty store with one bucket; its address. A process of its own: delta-rs keeps ours from answering while it asks."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        address = f"http://127.0.0.1:{port}"
+        try:
+            _put(f"{address}/{_BUCKET}", until=time.monotonic() + _STARTED_WITHIN_SECONDS)
+            yield address
+        finally:
+            server.terminate()
+
+
+def _put(url: str, until: float) -> None:
+    while True:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=30).close()
+        except URLError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+        else:
+            return
 
 
 class DeltaInObjectStorage(Delta):
     """As on a disk, which the engine has a copy of: fetched before each statement, and given back after one that writes."""
 
-    def __init__(self, address: str) -> None:
-        self.uri = f"s3://{_BUCKET}/warehouse"
+    def __init__(self, address: str, folder: str) -> None:
+        self._folder = f"{_BUCKET}/{folder}"
+        self.uri = f"s3://{self._folder}"
         self.options = {
             "AWS_ENDPOINT_URL": address,
             "AWS_ALLOW_HTTP": "true",
@@ -58,7 +75,7 @@ class DeltaInObjectStorage(Delta):
     def execute(self, *statements: str) -> None:
         self._fetch()
         super().execute(*statements)
-        fs.copy_files(str(self.root), f"{_BUCKET}/warehouse", destination_filesystem=self._store)
+        fs.copy_files(str(self.root), self._folder, destination_filesystem=self._store)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         self._fetch()
@@ -67,7 +84,7 @@ class DeltaInObjectStorage(Delta):
     def files(self, folder: str) -> list[str]:
         """Every file below a folder of the root."""
         found = self._store.get_file_info(
-            fs.FileSelector(f"{_BUCKET}/warehouse/{folder}", recursive=True, allow_not_found=True)
+            fs.FileSelector(f"{self._folder}/{folder}", recursive=True, allow_not_found=True)
         )
         return sorted(entry.path for entry in found if entry.type is fs.FileType.File)
 
@@ -75,4 +92,4 @@ class DeltaInObjectStorage(Delta):
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
         if self.files(""):
-            fs.copy_files(f"{_BUCKET}/warehouse", str(self.root), source_filesystem=self._store)
+            fs.copy_files(self._folder, str(self.root), source_filesystem=self._store)

@@ -17,10 +17,15 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import conclude
 
 
-@pytest.fixture
-def engine() -> Iterator[DeltaInObjectStorage]:
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
     with simulator() as address:
-        yield DeltaInObjectStorage(address)
+        yield address
+
+
+@pytest.fixture
+def engine(address: str, tmp_path: Path) -> DeltaInObjectStorage:
+    return DeltaInObjectStorage(address, tmp_path.name)
 
 
 @pytest.fixture
