@@ -5,8 +5,12 @@
     BackfillError
     ├── SpecError                  the spec cannot be run as written
     ├── RequestError               the trigger's conf cannot be planned
-    ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
+    ├── TransformRefused           the transform cannot be redirected into staging, or does not fit the target
+    ├── CodeFailed                 code of the team's own raised; may work when tried again
+    ├── StrayWrite                 code of the team's own wrote to something else than its stage; ``.moved``
     ├── Stopped                    a stop signal is set, or cannot be read
+    │   └── BudgetExceeded         a budget of the spec is used up
+    ├── Throttled                  others need the warehouse; ``.again_at``
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
@@ -27,12 +31,13 @@
     └── LedgerError                the ledger said no, or cannot be read
         └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
 
-Only :class:`ConnectionLost` and :class:`LockTimeout` are worth a retry.
+Only :class:`ConnectionLost`, :class:`LockTimeout` and :class:`CodeFailed` are worth a retry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 
@@ -49,11 +54,38 @@ class RequestError(BackfillError):
 
 
 class TransformRefused(BackfillError):
-    """The SQL cannot be redirected into staging, or its columns do not fit the target."""
+    """The transform cannot be redirected into staging, or its columns do not fit the target."""
+
+
+class CodeFailed(BackfillError):
+    """Code of the team's own raised; the same call may work when tried again."""
+
+
+class StrayWrite(BackfillError):
+    """Code of the team's own wrote to something else than its stage; nothing was published.
+
+    ``moved`` maps partition key to (rows before, rows after); it is empty where the write was undone.
+    """
+
+    def __init__(self, message: str, moved: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.moved = dict(moved)
 
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class BudgetExceeded(Stopped):
+    """A budget of the spec is used up; what was staged stays."""
+
+
+class Throttled(BackfillError):
+    """Others need the warehouse, so the work waits; nothing failed. ``again_at`` is when to look again."""
+
+    def __init__(self, message: str, again_at: datetime) -> None:
+        super().__init__(message)
+        self.again_at = again_at
 
 
 class SwitchUnreadable(BackfillError):

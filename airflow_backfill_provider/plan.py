@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -15,11 +15,12 @@ from pydantic import TypeAdapter
 from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
-from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
-from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.errors import RequestError, SpecError
 from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
+from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -27,8 +28,8 @@ from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
-from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import (
+    Capabilities,
     ChildSwap,
     Fingerprint,
     Published,
@@ -38,19 +39,7 @@ from airflow_backfill_provider.warehouses.base import (
     Warehouse,
 )
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
-
-
-class PlannedEra(Frozen):
-    """The partitions that one SQL file recomputes."""
-
-    file: str
-    label: str
-    """First and last key."""
-    partitions: int
-    first_key: str
-    first_sql: str
-    """The first partition's rendered SQL, as it will run."""
+from airflow_backfill_provider.windows import Grain, Partition, Window, parse_key, periods
 
 
 class Plan(Frozen):
@@ -89,7 +78,7 @@ class Plan(Frozen):
     schema_section: tuple[ColumnFit, ...] = ()
     """How the transform's columns land in the target's; of every file that the range touches."""
     eras: tuple[PlannedEra, ...]
-    """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
+    """What recomputes the range, in its order; one, unless ``transform.eras`` has several files there."""
     rows_per_second: int
     replaced_per_second: int | None
     swap: ChildSwap | None = None
@@ -106,6 +95,11 @@ class Plan(Frozen):
         return Resolution(self.partitions, self.skipped, self.resolved, self.notes)
 
     @property
+    def recomputer(self) -> Recomputer:
+        """What recomputes the partitions as they were planned."""
+        return recomputer_of(self.spec, self.dialect, self.arrived)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """Every partition key, in order."""
         return tuple(partition.key for partition in self.partitions)
@@ -119,6 +113,15 @@ class Plan(Frozen):
     def baseline_rows(self) -> int:
         """Published rows of the whole range at scope time."""
         return sum(fingerprint.rows for fingerprint in self.baseline.values())
+
+    @property
+    def expected_rows(self) -> int:
+        """How many rows the backfill is expected to stage: as many as are published, or the source's where none are."""
+        return self.expected_rows_of(self.keys)
+
+    def expected_rows_of(self, keys: Iterable[str]) -> int:
+        """The same of some partitions."""
+        return sum(self.baseline[key].rows or self.source_rows.get(key, 0) for key in keys)
 
     @property
     def spec_hash(self) -> str:
@@ -221,6 +224,18 @@ class Plan(Frozen):
             )
         )
 
+    def require_budget(self) -> None:
+        """Refuse a plan that is expected to stage more rows than the spec allows.
+
+        :raises SpecError: naming both numbers.
+        """
+        limit = self.spec.compute.max_rows
+        if limit is not None and self.expected_rows > limit:
+            raise SpecError(
+                f"The {len(self.partitions)} partitions are expected to have {self.expected_rows:,} rows, and compute.max_rows is "
+                f"{limit:,}. Nothing was done. Ask for fewer partitions, or raise max_rows."
+            )
+
     def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
         """The partitions with these keys, in the plan's order.
 
@@ -251,6 +266,7 @@ def build_plan(
     backfill_id: str,
     now: datetime,
     strict: bool = False,
+    spans_hosts: str = "",
     code_revision: str = "",
     resolution: Resolution | None = None,
     pinned: Versions | None = None,
@@ -260,10 +276,11 @@ def build_plan(
     :param now: the aware instant that decides which partitions are over.
     :param resolution: what the request came to earlier; by default it is resolved at ``now``.
     :param pinned: the versions of sources that were resolved earlier; by default the latest.
+    :param spans_hosts: the name of the executor, when it may run each task on another host.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
-    :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
+    :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
     """
     asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
@@ -272,6 +289,7 @@ def build_plan(
             f"publish.mechanism {spec.publish.mechanism} is not supported by {capabilities.engine}; "
             f"supported: {', '.join(sorted(capabilities.mechanisms))}."
         )
+    _require_one_host(spec, capabilities, spans_hosts)
     if strict and (open_questions := strict_violations(spec, request)):
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
@@ -294,18 +312,22 @@ def build_plan(
         *_cautions(spec, partitions, skipped),
         *_swap_cautions(target),
         *_child_cautions(swap),
+        *_host_cautions(spec, capabilities, spans_hosts),
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
+    recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
-        era = _planned_era(spec, members, capabilities.dialect, cutoff)
+        era = recomputer.plan(members)
         eras.append(era)
-        fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
-        findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
-        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
+        fits += recomputer.fits(era, target, warehouse)
+        findings = recomputer.findings(members[0], warehouse)
+        warnings += [f"{era.file}, {finding}" if spec.transform.stretches else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
+    if partitions:
+        warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
@@ -344,10 +366,11 @@ def build_plan(
         swap=swap,
         answers=answers(spec, request),
         warnings=tuple(warnings),
-        not_proven=(*NOT_PROVEN, *capabilities.unproven),
+        not_proven=(*NOT_PROVEN, *recomputer.unproven, *capabilities.unproven),
         code_revision=code_revision,
     )
     plan.require_short_write_block()
+    plan.require_budget()
     return plan
 
 
@@ -372,7 +395,8 @@ def target_reading(spec: BackfillSpec) -> Reading:
 
 def latest_versions(spec: BackfillSpec, warehouse: Warehouse, eras: Sequence[PlannedEra]) -> dict[str, int]:
     """The version that each source has at this moment; empty where the engine keeps none."""
-    return warehouse.source_versions([era.first_sql for era in eras], [spec.source.table] if spec.source else [])
+    selects = [era.first_sql for era in eras if era.first_sql]
+    return warehouse.source_versions(selects, [spec.source.table] if spec.source else [])
 
 
 def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: Versions) -> Source:
@@ -383,27 +407,17 @@ def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: 
     return Source(source.table, source.partition_by, reading, arrived, versions)
 
 
-def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str, cutoff: str) -> PlannedEra:
-    first = partitions[0]
-    return PlannedEra(
-        file=spec.transform_of(first).file or "inline",
-        label=describe(partitions),
-        partitions=len(partitions),
-        first_key=first.key,
-        first_sql=prepare(spec, first, dialect, cutoff),
-    )
+_A_LONG_RUN = timedelta(days=1)
+"""How long a backfill may take with its approvals and retries, unless the spec bounds it."""
 
 
-def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
-    """The columns of a table by its name in SQL; none of what is no table, such as a column that is unnested."""
+def _may_take(spec: BackfillSpec) -> timedelta:
+    return spec.compute.max_runtime or _A_LONG_RUN
 
-    def ask(table: str) -> tuple[str, ...]:
-        try:
-            return tuple(column.name for column in warehouse.select_columns(f"SELECT * FROM {table}"))  # noqa: S608
-        except TransformRefused:
-            return ()
 
-    return ask
+def _first_run(partitions: Sequence[Partition]) -> datetime | None:
+    """When the first of them could be computed for the first time; None of a list, where nothing tells."""
+    return min((one.window.end for one in partitions if isinstance(one.span, Window)), default=None)
 
 
 def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequence[Skipped]) -> list[str]:
@@ -455,6 +469,24 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
         f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
+    ]
+
+
+def _require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> None:
+    """:raises SpecError: the engine's files are on one host, and nothing keeps the tasks there."""
+    if capabilities.one_host and spans_hosts and spec.compute.queue is None:
+        raise SpecError(
+            f"{capabilities.engine} keeps the warehouse and what is staged in files of one host, and {spans_hosts} may run each task "
+            "on another, which would not find them. Nothing was done. Set compute.queue to a queue that only a worker on that "
+            "host serves, run the backfill under LocalExecutor there, or use PostgreSQL or Delta."
+        )
+
+
+def _host_cautions(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> list[str]:
+    if not (capabilities.one_host and spans_hosts):
+        return []
+    return [
+        f"{capabilities.engine} works on one host: the queue {spec.compute.queue} must be served by a worker there alone."
     ]
 
 

@@ -22,6 +22,11 @@ def preview(plan: Plan) -> str:
         *_which(plan),
         f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
+        *(
+            [f"  budget      at most {', '.join(budgets)}; about {plan.expected_rows:,} rows are expected"]
+            if (budgets := plan.spec.compute.budgets)
+            else []
+        ),
         *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
         f"  asked       {who_is_asked(plan)}",
         *([f"  control     {', '.join(plan.control)}: recomputed, compared, never published"] if plan.control else []),
@@ -83,9 +88,9 @@ def preview(plan: Plan) -> str:
     lines.append("Not proven")
     lines += [f"  - {sentence}" for sentence in plan.not_proven]
     for era in plan.eras:
-        of_file = f", {era.file} for {era.partitions} partitions: {era.label}" if plan.spec.transform.eras else ""
-        lines.append(f"SQL of the first partition ({era.first_key}{of_file})")
-        lines += [f"    {line}" for line in era.first_sql.splitlines()]
+        of_file = f" ({era.file} for {era.partitions} partitions: {era.label})" if plan.spec.transform.stretches else ""
+        lines.append(f"{era.title}{of_file}")
+        lines += [f"    {line}" for line in era.text.splitlines()]
     return "\n".join(lines)
 
 

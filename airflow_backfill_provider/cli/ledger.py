@@ -15,6 +15,7 @@ from airflow_backfill_provider.operators.report_files import write_report
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.throttle import waiting_for
 from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.steps.work import Work
 
@@ -24,6 +25,10 @@ def status(args: Namespace) -> None:
     with plain_errors(), open_ledger() as ledger:
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
         print("\n".join(waiting_lines(ledger, ledger.backfill(args.backfill_id), datetime.now(UTC))))
+        if waiting := waiting_for(ledger, args.backfill_id):
+            print(
+                f"  waiting     since {waiting.at:%Y-%m-%dT%H:%M:%SZ}: {waiting.detail['reason']}, when it was last looked at"
+            )
         print("Audit trail")
         for event in ledger.events(args.backfill_id):
             detail = f"  {json.dumps(event.detail, sort_keys=True)[:200]}" if event.detail else ""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from airflow_backfill_provider.spec.checks import Frozen
-from airflow_backfill_provider.spec.duration import Duration
+from airflow_backfill_provider.spec.quantities import Duration
 
 User = Annotated[str, Field(min_length=1, max_length=200)]
 """Of Airflow's auth manager: the id of a user, or the name."""

@@ -34,13 +34,13 @@ def subject(plan: Plan, gate: Gate, content: str) -> str:
 
 def plan_in_words(plan: Plan, asked_for: str, reason: str) -> list[str]:
     """What would be done, to how much, how it would be checked and undone, and what the plan warns of."""
-    spec, how = plan.spec, {answer.question: answer.answer for answer in plan.answers}
+    how = {answer.question: answer.answer for answer in plan.answers}
     facts = [
         f"Rebuild **{len(plan.keys):,} partitions** of {written(plan.target.table)}, {written(describe(plan.partitions))}, on {plan.engine}",
         f"Asked for by {written(asked_for)}: {written(reason) or 'no reason was given'}",
         f"{plan.baseline_rows:,} rows are published now"
         + (f", the source has {sum(plan.source_rows.values()):,}" if plan.source_rows else ""),
-        f"SQL: {written(spec.transform.files)}",
+        f"Computed by {', '.join(written(era.file) for era in plan.eras[:_SHOWN])}",
         *(written(how[question]) for question in list(how)[2:]),
     ]
     if plan.skipped:

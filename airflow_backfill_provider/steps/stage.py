@@ -6,13 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Stopped, WarehouseError
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    CodeFailed,
+    ConnectionLost,
+    LockTimeout,
+    Stopped,
+    StrayWrite,
+    TargetMoved,
+    WarehouseError,
+)
 from airflow_backfill_provider.ledger.records import FinishedStage, Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
+from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
-from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
+from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
+from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
@@ -39,7 +50,9 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     :raises NotApproved: the plan, or its trial, waits for a person.
     :raises HeldBack: a partition failed, here or in another task, and no other may begin.
     :raises WarehouseError: at least one partition failed; the message names each with its error.
-    :raises Stopped: a stop signal is set; what was staged stays.
+    :raises CodeFailed: the same, where code of the team's own raised for every one that did.
+    :raises StrayWrite: code of the team's own wrote to what is published.
+    :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays.
     """
     work.stop_or_go()
     plan = work.plan()
@@ -51,6 +64,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     if pending:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         require_no_failure(work, plan)
+        Budgets(work).require()
         work.run()
         rows += stage_partitions(work, plan, pending)
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
@@ -69,11 +83,12 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
         batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
         for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)
+    batch.budgets.require_amounts()
     if batch.failures:
-        others = f"{batch.staged} others are" + (
-            f", {left} were not begun (fail_fast)" if (left := batch.left_out) else ""
-        )
-        raise WarehouseError(
+        others = f"{batch.staged} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
+        # What only code said no to may be gone when the task is tried again.
+        all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
+        raise (CodeFailed if all_of_code else WarehouseError)(
             f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; {others}. "
             + " ".join(f"{key}: {error}" for key, error in batch.failures.items())
             + " Mend the cause and clear this task; finished partitions are reused."
@@ -94,6 +109,7 @@ class _Batch:
     ) -> None:
         self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
         self._recomputes = recomputes
+        self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
         self.staged = 0
@@ -107,10 +123,11 @@ class _Batch:
             self.left_out += len(group)
             return
         require_no_failure(work, self._plan)
+        self.budgets.require()
         started = time.monotonic()
         try:
-            staged = self._writer.write(*self._recomputes(self._plan, group))
-        except (Stopped, ConnectionLost, LockTimeout):
+            staged = write(work, self._plan, self._writer, self._recomputes(self._plan, group))
+        except (Stopped, ConnectionLost, LockTimeout, StrayWrite, TargetMoved):
             raise
         except BackfillError as error:
             if len(group) > 1:
@@ -120,12 +137,18 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
-            record_failure(work, [group[0].key], str(error))
+            if not isinstance(error, CodeFailed):  # which Airflow tries again
+                record_failure(work, [group[0].key], str(error))
+            work.metrics.count(OUTCOMES, outcome="failed")
             return
         seconds = round((time.monotonic() - started) / len(group), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
+        for partition in staged:
+            work.metrics.duration(STAGED_SECONDS, seconds)
+            work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
+        work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
         self.staged += len(staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))

@@ -60,7 +60,8 @@ def try_partition(work: Work) -> TrialResult:
             work.stop_or_go()
             prove_range_scope(work, plan, plan.partitions, around=partition)
         work.stop_or_go()
-        trial = Trial(plan.plan_hash, partition.key, staged.fingerprint.rows, rehearse(work, plan, staged))
+        rehearsal = rehearse(work, plan, staged)
+        trial = Trial(plan.plan_hash, partition.key, staged.fingerprint.rows, rehearsal, _rest(work, plan, staged))
     except TrialFailed as error:
         with suppress(TransitionRefused):  # another attempt took the partition over meanwhile
             reason = f"the trial failed: {str(error).partition('. ')[0]}"
@@ -70,6 +71,17 @@ def try_partition(work: Work) -> TrialResult:
         raise
     work.ledger.record_event(work.backfill_id, TRIAL_EVENT, by=work.by, detail=asdict(trial))
     return TrialResult(True, str(trial))
+
+
+def _rest(work: Work, plan: Plan, staged: StagedPartition) -> float | None:
+    """How long the others take at the pace of this one, row by row; or, where rows are not known, each as long as it."""
+    key, rows = staged.partition.key, staged.fingerprint.rows
+    seconds = work.ledger.partitions(work.backfill_id, [key])[key].seconds
+    others = len(plan.keys) - 1
+    if seconds is None or not others:
+        return None
+    expected = plan.expected_rows_of([other for other in plan.keys if other != key])
+    return round(seconds * (expected / rows if rows and expected else others) / plan.spec.compute.max_concurrency, 3)
 
 
 def _staged(work: Work, plan: Plan, partition: Partition) -> StagedPartition:

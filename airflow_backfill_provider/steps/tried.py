@@ -23,9 +23,12 @@ class Trial:
     rows: int
     """Staged rows of the partition."""
     rehearsal: Rehearsal
+    rest_seconds: float | None = None
+    """An estimate of how long it takes to compute the others, as many at once as the spec says; None when it is not known."""
 
     def __str__(self) -> str:
-        return f"{self.partition} computed twice alike; {self.rehearsal}"
+        rest = "" if self.rest_seconds is None else f"; the others take about {_spell(self.rest_seconds)} to compute"
+        return f"{self.partition} computed twice alike; {self.rehearsal}{rest}"
 
 
 def trial_of(ledger: Ledger, plan: Plan) -> Trial | None:
@@ -42,3 +45,10 @@ def passed_in(events: Sequence[EventRecord], plan: Plan) -> Trial | None:
             beside = tuple(rehearsal.pop("neighbours"))
             return Trial(**detail, rehearsal=Rehearsal(beside, **rehearsal))
     return None
+
+
+def _spell(seconds: float) -> str:
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
@@ -34,11 +35,9 @@ from airflow_backfill_provider.warehouses.relational.compare import compare_piec
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
 from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
-from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
-from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, describe
 
 _EXAMPLES = 5
@@ -53,8 +52,6 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     dialect: Dialect
     method: str
     """What the digests are comparable within: the engine and its version."""
-    _receipts_home = HOME
-    """Schema and name of the table of receipts."""
 
     @abstractmethod
     def _reading(self, what: str, *sides: Rows) -> AbstractContextManager[_Session]:
@@ -88,6 +85,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def require_versions(self, versions: Versions) -> None:
         """There is none to read."""
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        """None; an engine that keeps versions of its tables has its own."""
+        return ()
 
     def _has_each_key_once(self, session: _Session, target: Target) -> bool:
         """Whether the engine keeps the published table from having a key twice, and lets nobody see that it does.
@@ -151,7 +152,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         with self._reading(f"The query on {describe(partitions)}", Published()) as session:
             if (text := session.one_select(query)) is None:
                 raise WarehouseError("A check's query is one SELECT statement and nothing else.")
-            columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            columns = ", ".join(f"r.{self.dialect.spelling.quote(name)}" for name in target.column_names)
             rows = " UNION ALL ".join(
                 f"SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}"
                 for piece in self._pieces(session, target, staged, partitions)
@@ -200,7 +201,8 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._reading("Counting rows outside every partition", Published()) as session:
             table = self._find_table(session, target.table).place.sql
-            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{quote(target.partition_by)} IS NULL")
+            column = self.dialect.spelling.quote(target.partition_by)
+            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{column} IS NULL")
         return OutsideRows(count)
 
     def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
@@ -219,11 +221,6 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         examples = dict.fromkeys([*outside, *repeated])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
-
-    def receipts(self, target: Target) -> tuple[Receipt, ...]:
-        with self._reading("Reading receipts", Published()) as session:
-            place = self._find_table(session, target.table).place
-            return Receipts(self.dialect, session.run, place, self._receipts_home).read()
 
     def _pieces(
         self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]

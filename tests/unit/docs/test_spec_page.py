@@ -13,6 +13,7 @@ import pytest
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.schema import text
+from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.spec.tree import read_tree
 
 ROOT = Path(__file__).parents[3]
@@ -97,6 +98,7 @@ SECTIONS = {
     "target": "TargetSpec",
     "transform": "SqlTransform",
     "transform.eras": "Era",
+    "transform.python": "PythonTransform",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",
@@ -138,6 +140,9 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
         **documents["approval"],
         "on_moved": "refuse",
     }
+    found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
+        mode="json", include={"every", "give_up_after"}
+    )
     assert {key: str(found[key]).lower() for key in shown} == {key: value.lower() for key, value in shown.items()}
 
 

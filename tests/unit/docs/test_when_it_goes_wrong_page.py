@@ -13,7 +13,14 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "when-it-goes-wrong.md").read_text(encoding="utf-8")
 STUCK = PAGE.partition("## My backfill is stuck")[2].partition("## And also")[0]
-NAMELESS = {"BackfillError", "PublishRefused", "WarehouseError", "TransitionRefused", "SwitchUnreadable", "ReportNotWritten"}
+NAMELESS = {
+    "BackfillError",
+    "PublishRefused",
+    "WarehouseError",
+    "TransitionRefused",
+    "SwitchUnreadable",
+    "ReportNotWritten",
+}
 """Bases, and those that no task of a backfill ends with."""
 
 
