@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
-from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.column_fit import ColumnFit, fit, surplus
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
@@ -88,6 +88,8 @@ class Plan(Frozen):
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
     """How the transform's columns land in the target's; of every file that the range touches."""
+    discarded: tuple[str, ...] = ()
+    """Columns that the transform yields and the target has no place for; with ``schema.mode: discard_columns`` left out."""
     eras: tuple[PlannedEra, ...]
     """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
     rows_per_second: int
@@ -296,17 +298,26 @@ def build_plan(
         *_child_cautions(swap),
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
+        *_column_cautions(spec),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
+    discarded: list[str] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = _planned_era(spec, members, capabilities.dialect, cutoff)
         eras.append(era)
-        fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
+        produced = warehouse.select_columns(era.first_sql)
+        may_discard = spec.schema_gate.mode == "discard_columns"
+        fits += fit(target, produced, warehouse.lossless, era.file, discard_columns=may_discard)
+        discarded += [column.name for column in surplus(target, produced)]
         findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
         warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
     _require_arrivals(spec, warehouse, target, partitions, versions)
+    if discarded:
+        warnings.append(
+            f"schema.mode discard_columns leaves out {', '.join(dict.fromkeys(discarded))}, which {target.table} does not have."
+        )
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
@@ -338,6 +349,7 @@ def build_plan(
         arrived=cutoff,
         rows_outside=outside,
         schema_section=tuple(dict.fromkeys(fits)),
+        discarded=tuple(dict.fromkeys(discarded)),
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         replaced_per_second=capabilities.replaced_per_second,
@@ -428,6 +440,23 @@ def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequ
     live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
     if live:
         cautions.append(f"{len(live)} partitions are not over yet and left out: {', '.join(live[:3])}.")
+    return cautions
+
+
+def _column_cautions(spec: BackfillSpec) -> list[str]:
+    """New columns of which nobody said what a missing value means, and defaults of which nobody said why they are right."""
+    cautions = []
+    if silent := [name for name in spec.new_columns if name not in spec.schema_gate.columns]:
+        cautions.append(
+            f"Nothing says what it means that {', '.join(silent)} has no value: declare schema.columns.{silent[0]}.null_means, "
+            "unknown, unavailable or default."
+        )
+    cautions += [
+        f"schema.columns.{name}: a default stands where the value is not known, and readers cannot tell it from a real one. Say "
+        "why that is right (because: …), or leave NULL there."
+        for name, column in spec.schema_gate.columns.items()
+        if column.null_means == "default" and column.because is None
+    ]
     return cautions
 
 

@@ -73,14 +73,14 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
         there = ", ".join(sorted(column.name for column in target.columns))
         raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
     for name in tolerated:
-        if not _is_number(have[name.casefold()].type, dialect):
+        if not is_number(have[name.casefold()].type, dialect):
             raise SpecError(
                 f"control_period.tolerance of {name} ({have[name.casefold()].type}): only numbers are close to one another. Leave "
                 "it out: the column must then be equal."
             )
     if level is not None and level.aggregate in ("sum", "avg", "min", "max"):
         column = have[str(level.column).casefold()]
-        if not _is_number(column.type, dialect):
+        if not is_number(column.type, dialect):
             raise SpecError(
                 f"range.evidence.metric: {level} ({column.type}): a level is one of numbers. Take a column of numbers, or "
                 "count_distinct or null_rate of this one."
@@ -88,7 +88,7 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
     for entry in spec.compare:
         if isinstance(entry, CompareSum | CompareMin | CompareMax | CompareAvg):
             column = have[entry.column.casefold()]
-            if not _is_number(column.type, dialect):
+            if not is_number(column.type, dialect):
                 raise SpecError(
                     f"compare {entry.kind} of {column.name} ({column.type}): a change is computed of numbers only. "
                     "Compare a column of numbers, or bound count_distinct or null_rate of this one."
@@ -110,7 +110,8 @@ def _columns(entry: object) -> Iterator[str]:
     yield from getattr(entry, "exclude_columns", ())
 
 
-def _is_number(type_: str, dialect: str) -> bool:
+def is_number(type_: str, dialect: str) -> bool:
+    """Whether a column of that type, as the engine writes it, holds numbers."""
     try:
         return exp.DataType.build(type_, dialect=dialect).is_type(*exp.DataType.NUMERIC_TYPES)
     except sqlglot.errors.SqlglotError:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Field,
     JsonValue,
     PlainSerializer,
@@ -32,6 +33,7 @@ from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
 from airflow_backfill_provider.spec.range_evidence import RangeSpec
+from airflow_backfill_provider.spec.schema_gate import SchemaSpec
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start, require_zone
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
@@ -311,6 +313,8 @@ class BackfillSpec(Frozen):
     :func:`airflow_backfill_provider.spec.load.load_spec`.
     """
 
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
     name: str
     """Lower-case letters, digits and ``_``, at most 40; names the DAGs ``backfill__<name>``, ``rollback__<name>``."""
     kind: Literal["correction", "new_column", "first_load"] = "correction"
@@ -324,6 +328,7 @@ class BackfillSpec(Frozen):
     compute: ComputeSpec
     source: SourceSpec | None = None
     range: RangeSpec = RangeSpec()
+    schema_gate: SchemaSpec = Field(default=SchemaSpec(), alias="schema")  # pydantic has a method of that name
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
     allow_empty: bool = False
@@ -382,6 +387,14 @@ class BackfillSpec(Frozen):
     def _new_columns_are_named(self) -> BackfillSpec:
         if (self.kind == "new_column") != bool(self.new_columns):
             raise ValueError("kind: new_column needs new_columns: [the columns it fills], and no other kind has them")
+        return self
+
+    @model_validator(mode="after")
+    def _only_new_columns_say_what_they_lack(self) -> BackfillSpec:
+        if old := [name for name in self.schema_gate.columns if name not in self.new_columns]:
+            raise ValueError(
+                f"schema.columns: {', '.join(old)} is not among new_columns, and an old column's NULL means what it did"
+            )
         return self
 
     @model_validator(mode="after")

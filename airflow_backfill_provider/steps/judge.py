@@ -17,6 +17,7 @@ from airflow_backfill_provider.plan import Plan, source_rows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
+from airflow_backfill_provider.steps.unknown_fill import fill_metrics, judge_fill
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import KeyConflicts, Published, RowDiff, Rows, Source, Staged
 from airflow_backfill_provider.windows import Partition
@@ -36,7 +37,7 @@ def judge_partitions(
     spec, target, warehouse = plan.spec, plan.target, work.warehouse
     staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
     needed = metrics_for(spec, target.constraints)
-    of_staged = measure(work, plan, staged, partitions, needed.staged)
+    of_staged = measure(work, plan, staged, partitions, [*needed.staged, *fill_metrics(plan)])
     of_baseline = measure(work, plan, Published(), partitions, needed.baseline)
     of_source: dict[str, Values] = {}
     if spec.source is not None and needed.source:
@@ -115,7 +116,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     measured = _recorded(plan, evidence, MEASURED_EVIDENCE)
     needed = metrics_for_range(plan.spec, plan.target.constraints)
     sides: dict[str, tuple[Rows, tuple[Metric, ...]]] = {
-        "staged": (staged, needed.staged),
+        "staged": (staged, (*needed.staged, *fill_metrics(plan))),
         "baseline": (Published(), needed.baseline),
     }
     if plan.spec.source is not None:
@@ -137,6 +138,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         plan.target.constraints,
         no_new_keys=no_new_keys,
     )
+    outcomes += judge_fill(plan, found["staged"])
     return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]
 
 

@@ -10,6 +10,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.transform import prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition
+from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
 
 NEIGHBOURS = 3
@@ -32,6 +33,9 @@ def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ..
 
 def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
     select = prepare(plan.spec, interval, plan.dialect, plan.arrived)
+    if plan.discarded:
+        names = ", ".join(map(quote, plan.target.column_names))
+        select = f"SELECT {names} FROM (\n{select}\n) AS yielded"  # noqa: S608 - the names are quoted
     return Recompute(partitions, select, plan.spec.publish.keep_unmatched, versions=plan.source_versions)
 
 

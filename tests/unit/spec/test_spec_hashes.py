@@ -59,6 +59,7 @@ DECIDES_NO_ROWS = [
     {"trial__enabled": False},
     {"trial__partition": "2013-02-02"},
     {"control_period": {"partitions": ["2013-01-31"]}},
+    {"schema_gate": {"mode": "discard_columns"}},
     {"range": {"affected_when": "amount > 0"}},
     {"allow_empty": True},
     {"kind": "first_load"},
