@@ -10,10 +10,11 @@ from sqlglot import exp
 
 from airflow_backfill_provider.errors import SpecError, TransformRefused
 from airflow_backfill_provider.spec.checks import ExpressionIsTrue, Relationships, Sql
-from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareMax, CompareMin, CompareSum
+from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareColumn, CompareMax, CompareMin, CompareSum
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.transform import require_query
-from airflow_backfill_provider.warehouses.base import Constraint, Target, Warehouse
+from airflow_backfill_provider.spec.report_queries import ReportQuery
+from airflow_backfill_provider.transform import over, require_query
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, Constraint, Target, Warehouse
 from airflow_backfill_provider.warehouses.predicate import row_expression, unknown_columns
 from airflow_backfill_provider.warehouses.sql import quote, quote_path
 
@@ -34,7 +35,14 @@ def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> Non
         if isinstance(check, Sql):
             _require_query(check.query, dialect, f"{origin}.query")
         if isinstance(check, Relationships):
-            _require_related(check, origin, warehouse)
+            _require_readable(check.to, check.field, origin, warehouse)
+    for query in spec.report_queries:
+        _require_query(query.sql, dialect, f"report_queries {query.name}")
+        afterwards(query, target, dialect)
+    for number, entry in enumerate(spec.compare):
+        if isinstance(entry, CompareColumn) and entry.against == "source" and spec.source is not None:
+            column = entry.source_column or entry.column
+            _require_readable(spec.source.table, column, f"compare[{number}].{entry.kind}", warehouse)
 
 
 def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[str]]:
@@ -49,6 +57,20 @@ def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[st
         else:
             kept.append(constraint)
     return replace(target, constraints=tuple(kept)), warnings
+
+
+def afterwards(query: ReportQuery, target: Target, dialect: str) -> str:
+    """The query over :data:`AFTERWARDS` in the place of the target.
+
+    :raises SpecError: it does not read the target, so that no backfill of it changes the number.
+    """
+    text = over(query.sql, target.table, AFTERWARDS, dialect)
+    if text is None:
+        raise SpecError(
+            f"report_queries {query.name}: the SQL does not read {target.table}, or not as a table of that name. Write the name "
+            "as target.table has it, in FROM or JOIN."
+        )
+    return text
 
 
 def _uncheckable(constraint: Constraint, target: Target, dialect: str) -> str:
@@ -138,9 +160,9 @@ def _require_query(sql: str, dialect: str, origin: str) -> None:
         raise SpecError(str(error)) from error
 
 
-def _require_related(check: Relationships, origin: str, warehouse: Warehouse) -> None:
-    table = quote_path(*check.to.split("."))
+def _require_readable(name: str, column: str, origin: str, warehouse: Warehouse) -> None:
+    table = quote_path(*name.split("."))
     try:
-        warehouse.select_columns(f"SELECT {quote(check.field)} FROM {table}")  # noqa: S608 - both names are quoted
+        warehouse.select_columns(f"SELECT {quote(column)} FROM {table}")  # noqa: S608 - both names are quoted
     except TransformRefused as error:
-        raise SpecError(f"{origin}: {check.to} with a column {check.field} cannot be read: {error}") from error
+        raise SpecError(f"{origin}: {name} with a column {column} cannot be read: {error}") from error

@@ -33,6 +33,7 @@ from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
 from airflow_backfill_provider.spec.names import Identifier, TableName
 from airflow_backfill_provider.spec.range_evidence import RangeSpec
+from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.spec.schema_gate import SchemaSpec
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start, require_zone
 
@@ -331,6 +332,7 @@ class BackfillSpec(Frozen):
     schema_gate: SchemaSpec = Field(default=SchemaSpec(), alias="schema")  # pydantic has a method of that name
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
+    report_queries: tuple[ReportQuery, ...] = ()
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
@@ -490,6 +492,13 @@ class BackfillSpec(Frozen):
                     for number, reason in wrong
                 ],
             )
+        return self
+
+    @model_validator(mode="after")
+    def _report_queries_are_told_apart(self) -> BackfillSpec:
+        names = [query.name for query in self.report_queries]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two report_queries are called {repeated[0]!r}; give each a name of its own")
         return self
 
     @model_validator(mode="after")

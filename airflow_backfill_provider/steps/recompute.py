@@ -8,9 +8,8 @@ from typing import Any
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.transform import prepare
+from airflow_backfill_provider.transform import only, prepare
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition
-from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
 
 NEIGHBOURS = 3
@@ -34,8 +33,7 @@ def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ..
 def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
     select = prepare(plan.spec, interval, plan.dialect, plan.arrived)
     if plan.discarded:
-        names = ", ".join(map(quote, plan.target.column_names))
-        select = f"SELECT {names} FROM (\n{select}\n) AS yielded"  # noqa: S608 - the names are quoted
+        select = only(select, plan.target.column_names, plan.dialect)
     return Recompute(partitions, select, plan.spec.publish.keep_unmatched, versions=plan.source_versions)
 
 

@@ -104,6 +104,7 @@ SECTIONS = {
     "compute": "ComputeSpec",
     "trial": "TrialSpec",
     "control_period": "ControlPeriodSpec",
+    "report_queries": "ReportQuery",
     "schema": "SchemaSpec",
     "schema.columns": "NewColumn",
     "schema.semantic_change": "SemanticChange",

@@ -59,6 +59,7 @@ DECIDES_NO_ROWS = [
     {"trial__enabled": False},
     {"trial__partition": "2013-02-02"},
     {"control_period": {"partitions": ["2013-01-31"]}},
+    {"report_queries": [{"name": "total", "sql": "SELECT 1", "change_between": [0, 0]}]},
     {"schema_gate": {"mode": "discard_columns"}},
     {"range": {"affected_when": "amount > 0"}},
     {"allow_empty": True},
