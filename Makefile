@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler lint types format schema guarantees package lowest bench bench-engines constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks lint types format schema guarantees package lowest bench bench-engines constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make demo-rollback  undo that, with rows that came later surviving"
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
+	@echo "make test-databricks  the tests on a local Spark, behind the real Databricks client"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
 	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
 	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
@@ -51,12 +52,16 @@ test: install
 	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
-# Two pytests at once: a scheduler's test mostly waits.
+# Two pytests at once: a scheduler's test mostly waits. Those on a local Spark have a target of their own.
 test-engines: install
-	$(PY) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder tests/unit tests/contract
+	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not spark" tests/unit tests/contract
 
 test-scheduler: install
 	$(PY) -m pytest tests/airflow
+
+test-databricks: install
+	@.ci/need-spark
+	$(PY) -m pytest -m spark tests/unit tests/contract
 
 lint: install
 	$(PY) -m ruff check .
@@ -73,7 +78,8 @@ schema: install
 	$(PY) -m airflow_backfill_provider.spec.schema > docs/spec.schema.json
 
 guarantees: install
-	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadfile tests/contract
+	@.ci/need-spark
+	$(PY) -m pytest -p guarantees --numprocesses auto --dist loadgroup tests/contract
 
 package: install
 	@.ci/try-package

@@ -33,11 +33,14 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
 
     :raises SpecError: there is no such connection, or its type has no warehouse.
     """
+    compute = spec.compute
+    if compute.live_conn_id is not None and not compute.allow_shared_compute:
+        _refuse_shared(compute.conn_id, compute.live_conn_id)
     return warehouse_at(
-        spec.compute.conn_id,
+        compute.conn_id,
         sharers=sharers,
         lock_timeout=spec.publish.lock_timeout,
-        statement_timeout=spec.compute.statement_timeout,
+        statement_timeout=compute.statement_timeout,
     )
 
 
@@ -62,6 +65,29 @@ def warehouse_at(conn_id: str, *, sharers: int = 1, **timeouts: timedelta) -> Wa
             f"supported: {', '.join(sorted(_SETTINGS))}."
         )
     return open_warehouse(kind, **settings(conn_id, connection, sharers), **timeouts)
+
+
+def _refuse_shared(conn_id: str, live_conn_id: str) -> None:
+    """:raises SpecError: both connections lead to one SQL warehouse, or that cannot be told."""
+    connection, live = _connection(conn_id), _connection(live_conn_id)
+    if connection is None:
+        return  # which is refused for itself
+    if live is None:
+        raise SpecError(
+            f"compute.live_conn_id {live_conn_id!r}: there is no such Airflow connection, so nobody can tell whether the "
+            "backfill would take the live pipeline's compute. Name the connection that the scheduled DAG runs on."
+        )
+    if connection.conn_type != "databricks":
+        raise SpecError(
+            f"compute.live_conn_id is for Databricks, and compute.conn_id {conn_id!r} is a connection of type "
+            f"{connection.conn_type!r}. Leave it out."
+        )
+    ours, theirs = ((one.host, one.extra_dejson.get("http_path")) for one in (connection, live))
+    if ours == theirs:
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} and compute.live_conn_id {live_conn_id!r} lead to one SQL warehouse ({ours[1]}), where "
+            "the backfill would slow the live pipeline down. Give it a warehouse of its own, or set compute.allow_shared_compute: true."
+        )
 
 
 def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
@@ -114,12 +140,40 @@ def _delta(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]
     return {"root": connection.host, "storage_options": options, "sharers": sharers}
 
 
+def _databricks(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+
+    extra = connection.extra_dejson
+    if not extra.get("http_path"):
+        raise SpecError(
+            f"compute.conn_id {conn_id!r} names no SQL warehouse: give its path as http_path in the connection's extra, such "
+            "as /sql/1.0/warehouses/0123456789abcdef."
+        )
+    others = extra.get("session_configuration") or {}
+
+    def connect(settings: Mapping[str, str]) -> Any:
+        # The hook knows the ways to log in (OAuth, Azure, AWS); each connection of ours has parameters of its own.
+        hook = DatabricksSqlHook(conn_id, session_configuration={**others, **settings})
+        hook.extra_parameters = [*hook.extra_parameters, _STAGING_SCHEMA]
+        return hook.get_conn()
+
+    schema = extra.get(_STAGING_SCHEMA)
+    return {"connect": connect, "sharers": sharers} | ({"staging_schema": schema} if schema else {})
+
+
 _STAGING_SCHEMA = "backfill_staging_schema"
 _SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {
+    "databricks": _databricks,
     "delta": _delta,
     "duckdb": _duckdb,
     "postgres": _postgres,
 }
+
+
+def executor_spanning_hosts() -> str:
+    """The name of the executor that tasks go to when they name none, if it may run each on another host; empty otherwise."""
+    default = str(conf.get("core", "executor")).partition(",")[0].strip()
+    return "" if "LocalExecutor" in default or "SequentialExecutor" in default else default
 
 
 def open_ledger() -> Ledger:
@@ -138,7 +192,7 @@ def open_ledger() -> Ledger:
             "file's path as host, or type postgres."
         )
     url = ledger_url(connection)
-    if url.get_backend_name() == "sqlite" and "LocalExecutor" not in (executor := conf.get("core", "executor")):
+    if url.get_backend_name() == "sqlite" and (executor := executor_spanning_hosts()):
         log.warning("The ledger is a SQLite file, but %s may run tasks on other hosts; use PostgreSQL.", executor)
     ledger = Ledger(url)
     ledger.upgrade()

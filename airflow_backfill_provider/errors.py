@@ -7,6 +7,8 @@
     ├── RequestError               the trigger's conf cannot be planned
     ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
     ├── Stopped                    a stop signal is set, or cannot be read
+    │   └── BudgetExceeded         a budget of the spec is used up
+    ├── Throttled                  others need the warehouse; ``.again_at``
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
@@ -31,6 +33,7 @@ Only :class:`ConnectionLost` and :class:`LockTimeout` are worth a retry.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 
@@ -52,6 +55,18 @@ class TransformRefused(BackfillError):
 
 class Stopped(BackfillError):
     """A stop signal is set, or cannot be read."""
+
+
+class BudgetExceeded(Stopped):
+    """A budget of the spec is used up; what was staged stays."""
+
+
+class Throttled(BackfillError):
+    """Others need the warehouse, so the work waits; nothing failed. ``again_at`` is when to look again."""
+
+    def __init__(self, message: str, again_at: datetime) -> None:
+        super().__init__(message)
+        self.again_at = again_at
 
 
 class SwitchUnreadable(BackfillError):

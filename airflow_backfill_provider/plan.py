@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -29,6 +29,7 @@ from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import (
+    Capabilities,
     ChildSwap,
     Fingerprint,
     Published,
@@ -121,6 +122,15 @@ class Plan(Frozen):
     def baseline_rows(self) -> int:
         """Published rows of the whole range at scope time."""
         return sum(fingerprint.rows for fingerprint in self.baseline.values())
+
+    @property
+    def expected_rows(self) -> int:
+        """How many rows the backfill is expected to stage: as many as are published, or the source's where none are."""
+        return self.expected_rows_of(self.keys)
+
+    def expected_rows_of(self, keys: Iterable[str]) -> int:
+        """The same of some partitions."""
+        return sum(self.baseline[key].rows or self.source_rows.get(key, 0) for key in keys)
 
     @property
     def spec_hash(self) -> str:
@@ -223,6 +233,18 @@ class Plan(Frozen):
             )
         )
 
+    def require_budget(self) -> None:
+        """Refuse a plan that is expected to stage more rows than the spec allows.
+
+        :raises SpecError: naming both numbers.
+        """
+        limit = self.spec.compute.max_rows
+        if limit is not None and self.expected_rows > limit:
+            raise SpecError(
+                f"The {len(self.partitions)} partitions are expected to have {self.expected_rows:,} rows, and compute.max_rows is "
+                f"{limit:,}. Nothing was done. Ask for fewer partitions, or raise max_rows."
+            )
+
     def select(self, keys: Sequence[str]) -> tuple[Partition, ...]:
         """The partitions with these keys, in the plan's order.
 
@@ -253,6 +275,7 @@ def build_plan(
     backfill_id: str,
     now: datetime,
     strict: bool = False,
+    spans_hosts: str = "",
     code_revision: str = "",
     resolution: Resolution | None = None,
     pinned: Versions | None = None,
@@ -262,6 +285,7 @@ def build_plan(
     :param now: the aware instant that decides which partitions are over.
     :param resolution: what the request came to earlier; by default it is resolved at ``now``.
     :param pinned: the versions of sources that were resolved earlier; by default the latest.
+    :param spans_hosts: the name of the executor, when it may run each task on another host.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
@@ -274,6 +298,7 @@ def build_plan(
             f"publish.mechanism {spec.publish.mechanism} is not supported by {capabilities.engine}; "
             f"supported: {', '.join(sorted(capabilities.mechanisms))}."
         )
+    _require_one_host(spec, capabilities, spans_hosts)
     if strict and (open_questions := strict_violations(spec, request)):
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
@@ -296,6 +321,7 @@ def build_plan(
         *_cautions(spec, partitions, skipped),
         *_swap_cautions(target),
         *_child_cautions(swap),
+        *_host_cautions(spec, capabilities, spans_hosts),
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
         *_column_cautions(spec),
@@ -360,6 +386,7 @@ def build_plan(
         code_revision=code_revision,
     )
     plan.require_short_write_block()
+    plan.require_budget()
     return plan
 
 
@@ -484,6 +511,24 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         f"{', …' if len(swap.children) > 3 else ''}). Meanwhile nobody can read the table either, for about "
         f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
+    ]
+
+
+def _require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> None:
+    """:raises SpecError: the engine's files are on one host, and nothing keeps the tasks there."""
+    if capabilities.one_host and spans_hosts and spec.compute.queue is None:
+        raise SpecError(
+            f"{capabilities.engine} keeps the warehouse and what is staged in files of one host, and {spans_hosts} may run each task "
+            "on another, which would not find them. Nothing was done. Set compute.queue to a queue that only a worker on that "
+            "host serves, run the backfill under LocalExecutor there, or use PostgreSQL or Delta."
+        )
+
+
+def _host_cautions(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> list[str]:
+    if not (capabilities.one_host and spans_hosts):
+        return []
+    return [
+        f"{capabilities.engine} works on one host: the queue {spec.compute.queue} must be served by a worker there alone."
     ]
 
 

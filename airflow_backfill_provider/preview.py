@@ -21,6 +21,11 @@ def preview(plan: Plan) -> str:
         *_which(plan),
         f"  batches     {len(batches)} tasks of up to {max(len(batch.keys) for batch in batches)} partitions, "
         f"at most {plan.spec.compute.max_concurrency} at once in pool {plan.spec.compute.pool}",
+        *(
+            [f"  budget      at most {', '.join(budgets)}; about {plan.expected_rows:,} rows are expected"]
+            if (budgets := plan.spec.compute.budgets)
+            else []
+        ),
         *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
         *([f"  control     {', '.join(plan.control)}: recomputed, compared, never published"] if plan.control else []),
         f"  rows        {plan.baseline_rows:,} published now"

@@ -14,6 +14,7 @@ from airflow_backfill_provider.operators.report_files import write_report
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.throttle import waiting_for
 from airflow_backfill_provider.steps.way_on import way_on
 from airflow_backfill_provider.steps.work import Work
 
@@ -23,6 +24,10 @@ def status(args: Namespace) -> None:
     with plain_errors(), open_ledger() as ledger:
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
         print(f"  next        {way_on(ledger.backfill(args.backfill_id))}")
+        if waiting := waiting_for(ledger, args.backfill_id):
+            print(
+                f"  waiting     since {waiting.at:%Y-%m-%dT%H:%M:%SZ}: {waiting.detail['reason']}, when it was last looked at"
+            )
         print("Audit trail")
         for event in ledger.events(args.backfill_id):
             detail = f"  {json.dumps(event.detail, sort_keys=True)[:200]}" if event.detail else ""

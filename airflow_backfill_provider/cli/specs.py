@@ -11,7 +11,7 @@ import yaml
 from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
-from airflow_backfill_provider.connections import SECTION, warehouse_for
+from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, warehouse_for
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.plan import build_plan
@@ -45,6 +45,7 @@ def plan(args: Namespace) -> None:
                 backfill_id=backfill_id("preview", spec.name),
                 now=datetime.now(UTC),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
+                spans_hosts=executor_spanning_hosts(),
             )
         finally:
             warehouse.close()

@@ -103,6 +103,15 @@ def count_states(connection: Connection, backfill_id: str) -> Counter[PartitionS
     return Counter({state: number for state, number in connection.execute(query)})
 
 
+def staged_rows(connection: Connection, backfill_id: str) -> tuple[int, int]:
+    """How many partitions have staged rows on record, and how many rows they are."""
+    query = select(func.count(PartitionRow.rows), func.coalesce(func.sum(PartitionRow.rows), 0)).where(
+        PartitionRow.backfill_id == backfill_id
+    )
+    partitions, rows = connection.execute(query).one()
+    return partitions, int(rows or 0)
+
+
 def move(
     connection: Connection, backfill_id: str, keys: Collection[str], to: PartitionState, *, at: datetime, reason: str
 ) -> dict[str, PartitionState]:

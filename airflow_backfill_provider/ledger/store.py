@@ -158,6 +158,12 @@ class Ledger:
             backfill_rows.read(connection, backfill_id)
             return partition_rows.count_states(connection, backfill_id)
 
+    def staged_rows(self, backfill_id: str) -> tuple[int, int]:
+        """How many partitions have staged rows on record, and how many rows those are."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return partition_rows.staged_rows(connection, backfill_id)
+
     def move(
         self,
         backfill_id: str,

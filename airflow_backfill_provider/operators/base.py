@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
+from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Throttled
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
@@ -101,20 +101,28 @@ class BackfillOperator(BaseOperator):
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
         from airflow_backfill_provider.connections import open_ledger, warehouse_for
-        from airflow_backfill_provider.steps.work import Work, go_on
+        from airflow_backfill_provider.operators.stats import AirflowStats
+        from airflow_backfill_provider.operators.throttle import measure
+        from airflow_backfill_provider.steps.throttle import Throttling
+        from airflow_backfill_provider.steps.work import Work, go_on, utc_now
 
         run, ti = context["dag_run"], context["ti"]
         with airflow_errors(), open_ledger() as ledger:
             warehouse = self._warehouse = warehouse_for(
                 self.spec, sharers=self.spec.compute.max_concurrency if self.runs_beside_others else 1
             )
+            found = self.which(context)
+            by = f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}"
+            metrics = AirflowStats(self.spec.name)
             try:
                 yield Work(
                     spec=self.spec,
-                    backfill_id=self.which(context),
+                    backfill_id=found,
                     warehouse=warehouse,
                     ledger=ledger,
-                    by=f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}",
+                    by=by,
+                    check_throttle=Throttling(ledger, found, self.spec.throttle, measure, utc_now, by, metrics),
+                    metrics=metrics,
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
@@ -145,9 +153,12 @@ def actor(context: Context) -> str:
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Only a lost connection or a lock that was not to be had may be retried."""
+    """Only a lost connection or a lock that was not to be had may be retried; who must wait gives its slot back."""
     try:
         yield
+    except Throttled as wait:
+        logging.getLogger(__name__).info("%s", wait)
+        raise AirflowRescheduleException(wait.again_at) from wait  # type: ignore[no-untyped-call]
     except (ConnectionLost, LockTimeout) as error:
         raise AirflowException(str(error)) from error
     except BackfillError as error:

@@ -39,7 +39,7 @@ class ScopePartitionsOperator(BackfillOperator):
         self.pool_probe = pool_probe
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        from airflow_backfill_provider.connections import SECTION
+        from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts
         from airflow_backfill_provider.preview import preview
         from airflow_backfill_provider.steps.scope import Run, scope
 
@@ -53,6 +53,7 @@ class ScopePartitionsOperator(BackfillOperator):
                 request,
                 Run(run.dag_id, run.run_id, actor(context)),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
+                spans_hosts=executor_spanning_hosts(),
                 code_revision=str(getattr(run, "bundle_version", None) or ""),
             )
             self.log.info("%s", preview(scoped.plan))

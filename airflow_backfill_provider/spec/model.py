@@ -12,14 +12,10 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
-    PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -31,53 +27,15 @@ from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import Era, era_at, faults
-from airflow_backfill_provider.spec.names import Identifier, TableName
+from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
+from airflow_backfill_provider.spec.quantities import Bytes, Duration, write_duration, write_size
 from airflow_backfill_provider.spec.range_evidence import RangeSpec
 from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.spec.schema_gate import SchemaSpec
-from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start, require_zone
+from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
-_DURATION = re.compile(r"\A(\d+)\s*([smhd])\Z")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def _duration(value: Any) -> Any:
-    if isinstance(value, str) and (match := _DURATION.match(value.strip())):
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
-    if isinstance(value, int | float):
-        raise ValueError(f"a duration needs a unit: write {value}s or {value}m")
-    return value
-
-
-def _write_duration(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds and seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _positive(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        raise ValueError("a duration is longer than nothing")
-    return value
-
-
-Duration = Annotated[
-    timedelta,
-    BeforeValidator(_duration),
-    AfterValidator(_positive),
-    PlainSerializer(_write_duration, return_type=str),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^\s*([0-9]+\s*[smhd]|P\S+)\s*$", "examples": ["30m", "45d", "PT30M"]}
-    ),
-]
-"""``30m``, ``45d``, or ISO 8601 (``PT30M``)."""
-
-
-Zone = Annotated[str, AfterValidator(require_zone)]
-"""A name of the IANA time zone database."""
 
 
 class TargetSpec(Frozen):
@@ -204,8 +162,36 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    max_rows: Annotated[int, Field(ge=1)] | None = None
+    """Stop once more rows than these are staged; a plan that expects more is refused."""
+    max_runtime: Duration | None = None
+    """Stop once the backfill has been running for longer than this."""
+    max_staging_bytes: Bytes | None = None
+    """Stop once the backfill has set more than this aside, by the engine's own account."""
+
+    @property
+    def budgets(self) -> tuple[str, ...]:
+        """The budgets that are set, in words."""
+        return (
+            *([f"{self.max_rows:,} rows"] if self.max_rows is not None else []),
+            *([f"{write_duration(self.max_runtime)} of running"] if self.max_runtime is not None else []),
+            *([f"{write_size(self.max_staging_bytes)} set aside"] if self.max_staging_bytes is not None else []),
+        )
+
     keep_stages_for: Duration = timedelta(days=7)
     """How long staged rows are kept once the backfill is over."""
+    live_conn_id: Identifier | None = None
+    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
+    allow_shared_compute: bool = False
+    """Let the backfill run on the live pipeline's SQL warehouse."""
+
+    @model_validator(mode="after")
+    def _shared_with_somebody(self) -> ComputeSpec:
+        if self.allow_shared_compute and self.live_conn_id is None:
+            raise ValueError(
+                "allow_shared_compute needs live_conn_id: the connection whose SQL warehouse may be shared"
+            )
+        return self
 
 
 class PublishSpec(Frozen):
@@ -333,6 +319,8 @@ class BackfillSpec(Frozen):
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
     report_queries: tuple[ReportQuery, ...] = ()
+    throttle: tuple[Throttle, ...] = ()
+    """Reasons to wait; any one is enough."""
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
     trial: TrialSpec = TrialSpec()
@@ -499,6 +487,13 @@ class BackfillSpec(Frozen):
         names = [query.name for query in self.report_queries]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two report_queries are called {repeated[0]!r}; give each a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _throttles_are_told_apart(self) -> BackfillSpec:
+        names = [one.name for one in self.throttle]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two throttles are called {repeated[0]!r}; give each a name of its own")
         return self
 
     @model_validator(mode="after")

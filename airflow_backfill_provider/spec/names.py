@@ -6,6 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from airflow_backfill_provider.windows import require_zone
+
 
 def _identifier(value: str) -> str:
     if not value or "\x00" in value:
@@ -23,3 +25,5 @@ def _table(value: str) -> str:
 Identifier = Annotated[str, AfterValidator(_identifier)]
 TableName = Annotated[str, AfterValidator(_table)]
 """One to three names separated by dots, each taken literally."""
+Zone = Annotated[str, AfterValidator(require_zone)]
+"""A name of the IANA time zone database."""

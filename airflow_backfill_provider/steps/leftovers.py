@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.spec.quantities import write_size
 from airflow_backfill_provider.steps.retention import Retention, retention
 from airflow_backfill_provider.warehouses.base import StorageItem, Warehouse
 
@@ -36,7 +37,7 @@ class Leftover:
             backfill = self.retention.backfill
             owner = f"{backfill.backfill_id}  {backfill.name}, {backfill.state}, for {backfill.requested_by}"
         return (
-            f"{self.conn_id}  {item.kind:<7}  {item.location}  {_size(item.bytes)}  {_age(now - item.modified_at)} old  "
+            f"{self.conn_id}  {item.kind:<7}  {item.location}  {write_size(item.bytes)}  {_age(now - item.modified_at)} old  "
             f"{owner}  {self._kept(now)}"
         )
 
@@ -57,14 +58,6 @@ def leftovers(ledger: Ledger, warehouse: Warehouse, conn_id: str) -> tuple[Lefto
             known[item.backfill_id] = retention(ledger, item.backfill_id)
         found.append(Leftover(conn_id, item, known[item.backfill_id]))
     return tuple(found)
-
-
-def _size(size: int) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
-        size = size / 1024  # type: ignore[assignment]
-    return f"{size:,.1f} TiB"
 
 
 def _age(age: timedelta) -> str:

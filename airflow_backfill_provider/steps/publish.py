@@ -16,6 +16,7 @@ from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import change
+from airflow_backfill_provider.steps.metrics import OUTCOMES
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
@@ -126,6 +127,7 @@ def _publish_unit(
         found = work.warehouse.fingerprint(plan.target, Published(), unit)
         require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
     work.ledger.move_partitions(work.backfill_id, list(after), PartitionState.PUBLISHED, by=work.by)
+    work.metrics.count(OUTCOMES, len(after), outcome="published")
     return receipt
 
 

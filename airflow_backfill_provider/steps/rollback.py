@@ -12,6 +12,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import undo
+from airflow_backfill_provider.steps.metrics import OUTCOMES
 from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
 from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -204,5 +205,7 @@ def _require_backup(
 def _record(work: Work) -> None:
     if work.ledger.backfill(work.backfill_id).state is BackfillState.ROLLED_BACK:
         return
-    work.ledger.move_partitions(work.backfill_id, sorted(published_keys(work)), PartitionState.ROLLED_BACK, by=work.by)
+    undone = sorted(published_keys(work))
+    work.ledger.move_partitions(work.backfill_id, undone, PartitionState.ROLLED_BACK, by=work.by)
+    work.metrics.count(OUTCOMES, len(undone), outcome="rolled_back")
     work.ledger.move(work.backfill_id, BackfillState.ROLLED_BACK, by=work.by)

@@ -40,7 +40,9 @@ class Scoped:
     note: str = ""
 
 
-def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_revision: str = "") -> Scoped:
+def scope(
+    work: Work, request: Request, run: Run, *, strict: bool = False, spans_hosts: str = "", code_revision: str = ""
+) -> Scoped:
     """Plan a new backfill and lock its range, or load the plan this run already has; never both.
 
     A ``mode: plan`` request writes nothing and locks nothing.
@@ -64,6 +66,7 @@ def scope(work: Work, request: Request, run: Run, *, strict: bool = False, code_
         backfill_id=work.backfill_id,
         now=work.now(),
         strict=strict,
+        spans_hosts=spans_hosts,
         code_revision=code_revision,
     )
     if request.mode is Mode.PLAN or not plan.partitions:

@@ -10,6 +10,8 @@ from airflow_backfill_provider.errors import BackfillError, ConnectionLost, Lock
 from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.budget import Budgets
+from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -35,7 +37,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
     :raises WarehouseError: at least one partition failed; the message names each with its error.
-    :raises Stopped: a stop signal is set; what was staged stays.
+    :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays.
     """
     work.stop_or_go()
     plan = work.plan()
@@ -45,6 +47,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     pending = [partition for partition in partitions if partition.key not in kept]
     rows = sum(records[key].rows or 0 for key in kept)
     if pending:
+        Budgets(work).require()
         work.run()
         rows += stage_partitions(work, plan, pending)
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
@@ -63,6 +66,7 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
         batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
         for group in (partitions,) if in_range else _groups(partitions):
             batch.stage(group)
+    batch.budgets.require_amounts()
     if batch.failures:
         raise WarehouseError(
             f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; the others are. "
@@ -85,6 +89,7 @@ class _Batch:
     ) -> None:
         self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
         self._recomputes = recomputes
+        self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
 
@@ -92,6 +97,7 @@ class _Batch:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
         work = self._work
         work.stop_or_go()
+        self.budgets.require()
         started = time.monotonic()
         try:
             staged = self._writer.write(*self._recomputes(self._plan, group))
@@ -105,11 +111,16 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
+            work.metrics.count(OUTCOMES, outcome="failed")
             return
         seconds = round((time.monotonic() - started) / len(group), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
+        for partition in staged:
+            work.metrics.duration(STAGED_SECONDS, seconds)
+            work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
+        work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 

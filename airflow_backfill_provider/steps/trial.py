@@ -33,9 +33,12 @@ class Trial:
     rows: int
     """Staged rows of the partition."""
     rehearsal: Rehearsal
+    rest_seconds: float | None = None
+    """An estimate of how long it takes to compute the others, as many at once as the spec says; None when it is not known."""
 
     def __str__(self) -> str:
-        return f"{self.partition} computed twice alike; {self.rehearsal}"
+        rest = "" if self.rest_seconds is None else f"; the others take about {_spell(self.rest_seconds)} to compute"
+        return f"{self.partition} computed twice alike; {self.rehearsal}{rest}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,8 @@ def try_partition(work: Work) -> TrialResult:
             work.stop_or_go()
             prove_range_scope(work, plan, plan.partitions, around=partition)
         work.stop_or_go()
-        trial = Trial(plan.plan_hash, partition.key, staged.fingerprint.rows, rehearse(work, plan, staged))
+        rehearsal = rehearse(work, plan, staged)
+        trial = Trial(plan.plan_hash, partition.key, staged.fingerprint.rows, rehearsal, _rest(work, plan, staged))
     except TrialFailed as error:
         with suppress(TransitionRefused):  # another attempt took the partition over meanwhile
             reason = f"the trial failed: {str(error).partition('. ')[0]}"
@@ -100,6 +104,24 @@ def passed_in(events: Sequence[EventRecord], plan: Plan) -> Trial | None:
             beside = tuple(rehearsal.pop("neighbours"))
             return Trial(**detail, rehearsal=Rehearsal(beside, **rehearsal))
     return None
+
+
+def _rest(work: Work, plan: Plan, staged: StagedPartition) -> float | None:
+    """How long the others take at the pace of this one, row by row; or, where rows are not known, each as long as it."""
+    key, rows = staged.partition.key, staged.fingerprint.rows
+    seconds = work.ledger.partitions(work.backfill_id, [key])[key].seconds
+    others = len(plan.keys) - 1
+    if seconds is None or not others:
+        return None
+    expected = plan.expected_rows_of([other for other in plan.keys if other != key])
+    return round(seconds * (expected / rows if rows and expected else others) / plan.spec.compute.max_concurrency, 3)
+
+
+def _spell(seconds: float) -> str:
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _staged(work: Work, plan: Plan, partition: Partition) -> StagedPartition:

@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.metrics import Metrics, Untold
 from airflow_backfill_provider.warehouses.base import Fingerprint, StagedPartition, Warehouse
 from airflow_backfill_provider.windows import Partition
 
@@ -40,6 +41,9 @@ class Work:
     """Who acts, for the audit trail: a user, or a task with its attempt."""
     check_stop: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Stopped` when the work must not go on."""
+    check_throttle: Callable[[], None] = go_on
+    """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
+    metrics: Metrics = field(default_factory=Untold)
     now: Callable[[], datetime] = utc_now
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))
 
@@ -74,9 +78,10 @@ class Work:
         )
 
     def stop_or_go(self) -> None:
-        """Heed the stop signal; a stop is written to the ledger before it is raised."""
+        """Heed the stop signal and the throttle; a stop is written to the ledger before it is raised."""
         try:
             self.check_stop()
+            self.check_throttle()
         except Stopped as stop:
             self.halt(str(stop))
             raise

@@ -9,17 +9,25 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Warehouse
 
 if TYPE_CHECKING:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
     from airflow_backfill_provider.warehouses.delta import DeltaWarehouse
     from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
     from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
     from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 
     # Engines are named by strings below, so only this holds their classes against the protocol.
-    _CHECKED: tuple[type[Warehouse], ...] = (DeltaWarehouse, DuckDBWarehouse, MemoryWarehouse, PostgresWarehouse)
+    _CHECKED: tuple[type[Warehouse], ...] = (
+        DatabricksWarehouse,
+        DeltaWarehouse,
+        DuckDBWarehouse,
+        MemoryWarehouse,
+        PostgresWarehouse,
+    )
 
 __all__ = ["KINDS", "open_warehouse"]
 
 KINDS = {
+    "databricks": "airflow_backfill_provider.warehouses.databricks:DatabricksWarehouse",
     "delta": "airflow_backfill_provider.warehouses.delta:DeltaWarehouse",
     "duckdb": "airflow_backfill_provider.warehouses.duckdb:DuckDBWarehouse",
     "postgres": "airflow_backfill_provider.warehouses.postgres:PostgresWarehouse",

@@ -12,88 +12,100 @@ from airflow_backfill_provider.warehouses.clocks import Clock, Shown
 from airflow_backfill_provider.windows import Span, Value, Window
 
 
-def quote(identifier: str) -> str:
-    """The identifier in double quotes, whatever it holds.
+class Spelling:
+    """How names and values are written in SQL; this one as the standard says."""
 
-    :raises ValueError: when it is empty or holds a NUL character, which no engine can name.
-    """
-    if not identifier or "\x00" in identifier:
-        raise ValueError(f"{identifier!r} cannot be a name: it is empty or holds a NUL character.")
-    return '"' + identifier.replace('"', '""') + '"'
+    def quote(self, identifier: str) -> str:
+        """The identifier in double quotes, whatever it holds.
+
+        :raises ValueError: when it is empty or holds a NUL character, which no engine can name.
+        """
+        return self._quoted(identifier, '"')
+
+    def quote_all(self, identifiers: Sequence[str]) -> str:
+        """The identifiers quoted and separated by commas."""
+        return ", ".join(map(self.quote, identifiers))
+
+    def quote_path(self, *parts: str) -> str:
+        """``"schema"."name"`` from its parts."""
+        return ".".join(map(self.quote, parts))
+
+    def text_literal(self, value: str) -> str:
+        """A string literal; only the quote is special.
+
+        :raises ValueError: when the value holds a NUL character.
+        """
+        if "\x00" in value:
+            raise ValueError(f"{value!r} holds a NUL character, which SQL text cannot.")
+        return "'" + value.replace("'", "''") + "'"
+
+    def literal(self, value: Scalar) -> str:
+        """The value as a typed literal; text stays text, numbers keep every digit."""
+        match value:
+            case None:
+                return "NULL"
+            case bool():
+                return "TRUE" if value else "FALSE"
+            case int():
+                return str(value)
+            case float() if math.isfinite(value):
+                return self._double(repr(value))
+            case Decimal() if value.is_finite():
+                return format(value, "f")
+            case float() | Decimal():
+                return self._double(str(float(value)))
+            case str():
+                return self.text_literal(value)
+
+    def shown_literal(self, value: Shown) -> str:
+        """A value of a partition column as a literal of its own type; one with a zone is written with its offset."""
+        match value:
+            case datetime() if value.tzinfo is not None:
+                return f"{self._instants} '{value.isoformat(sep=' ')}'"
+            case datetime():
+                return f"{self._wall_clocks} '{value.isoformat(sep=' ')}'"
+            case date():
+                return f"DATE '{value.isoformat()}'"
+            case _:
+                return self.literal(value)
+
+    def instant(self, moment: datetime, clock: Clock) -> str:
+        """A UTC instant as a literal that the partition column's own type compares with.
+
+        :raises SpecError: the column cannot tell the instant from the one before it.
+        """
+        return self.shown_literal(clock.show(moment))
+
+    def within(self, column: str, spans: Sequence[Span], clock: Clock) -> str:
+        """The predicate that holds for exactly the rows of the spans; ``column`` is SQL text. Never empty.
+
+        :raises ValueError: when no span is given: a predicate that bounds nothing must not exist.
+        """
+        if not spans:
+            raise ValueError("A range predicate needs at least one window or value.")
+        parts = [
+            f"({column} >= {self.instant(span.start, clock)} AND {column} < {self.instant(span.end, clock)})"
+            for span in spans
+            if isinstance(span, Window)
+        ]
+        if values := [self.literal(clock.read(span)) for span in spans if isinstance(span, Value)]:
+            parts.append(f"{column} IN ({', '.join(values)})")
+        return f"({' OR '.join(parts)})"
+
+    _instants, _wall_clocks = "TIMESTAMPTZ", "TIMESTAMP"
+    """The types of timestamps with and without a zone."""
+
+    def _quoted(self, identifier: str, mark: str) -> str:
+        if not identifier or "\x00" in identifier:
+            raise ValueError(f"{identifier!r} cannot be a name: it is empty or holds a NUL character.")
+        return mark + identifier.replace(mark, mark * 2) + mark
+
+    def _double(self, digits: str) -> str:
+        return f"CAST({self.text_literal(digits)} AS DOUBLE PRECISION)"
 
 
-def quote_all(identifiers: Sequence[str]) -> str:
-    """The identifiers quoted and separated by commas."""
-    return ", ".join(quote(identifier) for identifier in identifiers)
-
-
-def quote_path(*parts: str) -> str:
-    """``"schema"."name"`` from its parts."""
-    return ".".join(quote(part) for part in parts)
-
-
-def text_literal(value: str) -> str:
-    """A string literal of standard SQL: only the quote is special.
-
-    :raises ValueError: when the value holds a NUL character.
-    """
-    if "\x00" in value:
-        raise ValueError(f"{value!r} holds a NUL character, which SQL text cannot.")
-    return "'" + value.replace("'", "''") + "'"
-
-
-def literal(value: Scalar) -> str:
-    """The value as a typed literal; text stays text, numbers keep every digit."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return str(value)
-        case float() if math.isfinite(value):
-            return f"CAST({text_literal(repr(value))} AS DOUBLE PRECISION)"
-        case Decimal() if value.is_finite():
-            return format(value, "f")
-        case float() | Decimal():
-            return f"CAST({text_literal(str(float(value)))} AS DOUBLE PRECISION)"
-        case str():
-            return text_literal(value)
-
-
-def shown_literal(value: Shown) -> str:
-    """A value of a partition column as a literal of its own type; one with a zone is written with its offset."""
-    match value:
-        case datetime() if value.tzinfo is not None:
-            return f"TIMESTAMPTZ '{value.isoformat(sep=' ')}'"
-        case datetime():
-            return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case _:
-            return literal(value)
-
-
-def instant(moment: datetime, clock: Clock) -> str:
-    """A UTC instant as a literal that the partition column's own type compares with.
-
-    :raises SpecError: the column cannot tell the instant from the one before it.
-    """
-    return shown_literal(clock.show(moment))
-
-
-def within(column: str, spans: Sequence[Span], clock: Clock) -> str:
-    """The predicate that holds for exactly the rows of the spans; ``column`` is SQL text. Never empty.
-
-    :raises ValueError: when no span is given: a predicate that bounds nothing must not exist.
-    """
-    if not spans:
-        raise ValueError("A range predicate needs at least one window or value.")
-    parts = [
-        f"({column} >= {instant(span.start, clock)} AND {column} < {instant(span.end, clock)})"
-        for span in spans
-        if isinstance(span, Window)
-    ]
-    if values := [literal(clock.read(span)) for span in spans if isinstance(span, Value)]:
-        parts.append(f"{column} IN ({', '.join(values)})")
-    return f"({' OR '.join(parts)})"
+STANDARD = Spelling()
+"""The spelling of every engine that has none of its own."""
+quote, quote_all, quote_path = STANDARD.quote, STANDARD.quote_all, STANDARD.quote_path
+text_literal, literal, shown_literal = STANDARD.text_literal, STANDARD.literal, STANDARD.shown_literal
+instant, within = STANDARD.instant, STANDARD.within

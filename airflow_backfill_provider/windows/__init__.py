@@ -9,7 +9,7 @@ from airflow_backfill_provider.windows.bounds import covered, parse_end, parse_s
 from airflow_backfill_provider.windows.calendar import Grain, partition_at, periods, split
 from airflow_backfill_provider.windows.keys import list_partition, parse_key
 from airflow_backfill_provider.windows.spans import Partition, Span, Value, Window, describe, merge, side_by_side
-from airflow_backfill_provider.windows.zones import day_start, require_zone, utc
+from airflow_backfill_provider.windows.zones import day_start, local, readings, require_zone, utc
 
 __all__ = [
     "Grain",
@@ -21,12 +21,14 @@ __all__ = [
     "day_start",
     "describe",
     "list_partition",
+    "local",
     "merge",
     "parse_end",
     "parse_key",
     "parse_start",
     "partition_at",
     "periods",
+    "readings",
     "require_zone",
     "side_by_side",
     "split",

@@ -8,18 +8,32 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import duckdb_outside
 import postgres_server
 import sqlglot
+from databricks_local import client as databricks_local
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from airflow_backfill_provider.warehouses.base import Constraint, ConstraintKind, Warehouse
+from airflow_backfill_provider.spec.metric import Metric
+from airflow_backfill_provider.warehouses.base import (
+    Constraint,
+    ConstraintKind,
+    Recompute,
+    Rows,
+    Source,
+    Staged,
+    StageWriter,
+    Target,
+    Warehouse,
+)
 from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
 
 
@@ -30,7 +44,8 @@ class Engine(Protocol):
     types: dict[str, str]
     """The engine's spelling of: integer, date, timestamp, text, money (12 digits, 2 of them decimals), real, flag."""
     lacks: frozenset[str]
-    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``."""
+    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``, ``odd names`` of tables (with
+    quotes or blanks in them)."""
 
     def create(self, tmp_path: Path) -> Warehouse:
         """A warehouse of its own whose published database has an empty schema ``analytics``."""
@@ -337,6 +352,175 @@ class Postgres:
         }
 
 
+class Databricks:
+    """One local Spark behind the real client, whose schemas are emptied for each test.
+
+    The suite writes its SQL as DuckDB does; what it hands to the warehouse as a user's is spelled anew on its way.
+    """
+
+    name = "databricks"
+    types = TYPES
+    lacks = frozenset({"view", "constraint", "odd names"})
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+        self._tables = databricks_local.tables()
+        return cast(Warehouse, Respelled(DatabricksWarehouse(ParsedConnection)))
+
+    def execute(self, *statements: str) -> None:
+        if statements[0].startswith("CREATE TABLE analytics.orders ("):
+            self._tables.lay(statements, [one for sql in statements for one in _ddl(sql)])
+        else:
+            if any("TABLE analytics.orders" in sql for sql in statements):
+                self._tables.forget()
+            self._run(*(one for sql in _fewer(statements) for one in _ddl(sql)))
+
+    def _run(self, *statements: str) -> None:
+        with databricks_local.shared() as connection, connection.cursor() as cursor:
+            for sql in statements:
+                cursor.execute(sql)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.staged_rows(respelled(sql))
+
+    def staged_rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with databricks_local.shared() as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            found = cursor.fetchall_arrow()
+            return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+    def tables(self) -> set[str]:
+        schemas = [row[0] for row in self.staged_rows("SHOW SCHEMAS") if row[0] != "backfill_staging"]
+        return {f"{schema}.{row[1]}" for schema in schemas for row in self.staged_rows(f"SHOW TABLES IN `{schema}`")}
+
+
+def _fewer(statements: Sequence[str]) -> Sequence[str]:
+    """The same in one commit, where a table is emptied and filled anew."""
+    match statements:
+        case [str(empty), str(fill)] if empty.startswith("DELETE FROM ") and " WHERE " not in empty:
+            into = f"INSERT INTO {empty.removeprefix('DELETE FROM ')} "
+            if fill.startswith(into):
+                return [fill.replace(into, into.replace("INTO", "OVERWRITE"), 1)]
+    return statements
+
+
+def _ddl(sql: str) -> list[str]:
+    """DuckDB's statement as Databricks': a CHECK is added afterwards, and a key, which nothing enforces there, is left out."""
+    tree = sqlglot.parse_one(sql, dialect="duckdb")
+    if isinstance(tree, exp.Insert) and isinstance(tree.expression, exp.Union):
+        # Each SELECT of it would be a task and a file of its own.
+        rows = tree.expression.sql("databricks")
+        return [f"INSERT INTO {tree.this.sql('databricks')} SELECT /*+ COALESCE(1) */ * FROM ({rows}) AS r"]
+    if not isinstance(tree, exp.Create):
+        return [tree.sql("databricks")]
+    checks = []
+    for constraint in list(tree.find_all(exp.Constraint)):
+        checks += [
+            f"ALTER TABLE {tree.this.this.sql('databricks')} ADD CONSTRAINT {constraint.name} CHECK ({check.this.sql('databricks')})"
+            for check in constraint.find_all(exp.CheckColumnConstraint)
+        ]
+        constraint.pop()
+    for key in list(tree.find_all(exp.PrimaryKey)):
+        key.pop()
+    # Delta's files name columns; only with names of their own inside them may a column be called anything.
+    odd = any(set(column.name) & set(" ,;{}()=") for column in tree.find_all(exp.ColumnDef))
+    mapped = " TBLPROPERTIES ('delta.columnMapping.mode' = 'name')" if odd else ""
+    return [f"{tree.sql('databricks')}{mapped}", *checks]
+
+
+class ParsedConnection:
+    """A connection that refuses every statement that sqlglot cannot read as Databricks' SQL, but looks into the catalog."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._connection = databricks_local.connect(settings)
+
+    def cursor(self) -> Any:
+        cursor = self._connection.cursor()
+        execute = cursor.execute
+
+        def parsed(sql: str) -> Any:
+            if not sql.startswith(("DESCRIBE ", "SHOW ", "SET ")):
+                assert not isinstance(sqlglot.parse_one(sql, dialect="databricks"), exp.Command), sql
+            return execute(sql)
+
+        cursor.execute = parsed
+        return cursor
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Respelled:
+    """A warehouse that is handed SQL in DuckDB's spelling, and hands it on in Databricks'."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._warehouse, name)
+
+    def select_columns(self, select: str) -> Any:
+        return self._warehouse.select_columns(respelled(select))
+
+    def source_versions(self, selects: Any, tables: Any) -> Any:
+        return self._warehouse.source_versions([respelled(select) for select in selects], tables)
+
+    def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
+        return self._warehouse.count_rows(target, staged, respelled(query), where=respelled(where))
+
+    def fingerprint(self, target: Target, rows: Rows, partitions: Any) -> Any:
+        return self._warehouse.fingerprint(target, _respelled_side(rows), partitions)
+
+    def measure(self, target: Target, rows: Rows, partitions: Any, metrics: Any) -> Any:
+        return _as_asked(metrics, lambda own: self._warehouse.measure(target, _respelled_side(rows), partitions, own))
+
+    def measure_together(self, target: Target, rows: Rows, partitions: Any, metrics: Any) -> Any:
+        found = self._warehouse.measure_together(
+            target, _respelled_side(rows), partitions, [_respelled_metric(metric) for metric in metrics]
+        )
+        return {metric: found[_respelled_metric(metric)] for metric in metrics}
+
+    def metric_sql(self, target: Target, rows: Rows, partitions: Any, metric: Metric) -> str:
+        return self._warehouse.metric_sql(target, _respelled_side(rows), partitions, _respelled_metric(metric))
+
+    @contextmanager
+    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[Any]:
+        with self._warehouse.open_stage(target, backfill_id, label) as writer:
+            yield RespelledStage(writer)
+
+
+class RespelledStage:
+    def __init__(self, writer: StageWriter) -> None:
+        self._writer = writer
+        self.location = writer.location
+
+    def write(self, *recomputes: Recompute) -> Any:
+        return self._writer.write(*(replace(one, select=respelled(one.select)) for one in recomputes))
+
+
+def _as_asked(metrics: Any, measure: Any) -> Any:
+    own = {metric: _respelled_metric(metric) for metric in metrics}
+    found = measure(list(own.values()))
+    return {key: {metric: values[spelled] for metric, spelled in own.items()} for key, values in found.items()}
+
+
+def _respelled_metric(metric: Metric) -> Metric:
+    return replace(metric, where=respelled(metric.where), expression=respelled(metric.expression))
+
+
+def _respelled_side(rows: Rows) -> Rows:
+    return replace(rows, where=respelled(rows.where)) if isinstance(rows, Source) else rows
+
+
+def respelled(sql: str) -> str:
+    """DuckDB's spelling as Databricks'; what cannot be understood stays as it is, so that the product can refuse it."""
+    try:
+        return "; ".join(sqlglot.transpile(sql, read="duckdb", write="databricks")) if sql else ""
+    except SqlglotError:
+        return sql
+
+
 ENGINES: list[type[Engine]] = [Memory]
 if importlib.util.find_spec("duckdb") and importlib.util.find_spec("airflow_backfill_provider.warehouses.duckdb"):
     ENGINES.append(DuckDB)
@@ -344,3 +528,5 @@ if importlib.util.find_spec("deltalake"):
     ENGINES.append(Delta)
 if postgres_server.is_installed():
     ENGINES.append(Postgres)
+if not databricks_local.missing():
+    ENGINES.append(Databricks)

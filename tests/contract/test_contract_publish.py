@@ -350,6 +350,8 @@ def test_the_keys_of_the_old_rows_can_be_written_again_at_once(engine: Engine, o
 
 
 def test_odd_names_are_published_and_touch_nothing_else(engine: Engine, orders: World) -> None:
+    if "odd names" in engine.lacks:
+        pytest.skip("the engine has no such names")
     name = 'analytics."Odd ""t""; DROP TABLE orders; --"'
     engine.execute(
         f'CREATE TABLE {name} ("Key" BIGINT, "group" TIMESTAMP, "a\'b"";--" VARCHAR, "ORDER" BIGINT)',

@@ -309,6 +309,8 @@ def test_values_are_values_and_never_sql(orders: World) -> None:
 
 
 def test_odd_names_of_tables_and_columns_are_staged_and_compared(engine: Engine, orders: World) -> None:
+    if "odd names" in engine.lacks:
+        pytest.skip("the engine has no such names")
     name = 'analytics."odd ""t""; DROP TABLE orders; --"'
     engine.execute(
         f'CREATE TABLE {name} ("Key" BIGINT, "group" DATE, "a\'b"";--" VARCHAR, "ORDER" BIGINT)',

@@ -47,6 +47,7 @@ from airflow_backfill_provider.warehouses.duckdb.swap import swap
 from airflow_backfill_provider.warehouses.duckdb.swaps import VERSION, drop_version, old_versions
 from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
+from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -236,6 +237,10 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
                 ) from exc
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with self._reading("Reading receipts", Published()) as session:
+            return Receipts(DIALECT, session.run, self._find_table(session, target.table).place).read()
 
     def storage(self) -> tuple[StorageItem, ...]:
         with self._reading("Listing old versions", Published()) as session:

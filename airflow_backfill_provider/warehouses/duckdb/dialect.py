@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS, NANOSECONDS
-from airflow_backfill_provider.warehouses.sql import quote, text_literal
+from airflow_backfill_provider.warehouses.sql import STANDARD, quote, text_literal
 
 
 class DuckDBDialect:
     """See :class:`airflow_backfill_provider.warehouses.relational.dialect.Dialect`."""
 
     name = "duckdb"
+    spelling = STANDARD
+    text_type = "VARCHAR"
     overriding = ""
     partition_types = ", ".join(COLUMN_KINDS)
 

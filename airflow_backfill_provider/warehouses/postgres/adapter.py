@@ -52,7 +52,7 @@ from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.swap import Exchange
 from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
-from airflow_backfill_provider.warehouses.relational.receipts import Receipts
+from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
@@ -81,6 +81,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
     """
 
     dialect = DIALECT
+    _receipts_home = HOME
+    """Schema and name of the table of receipts."""
 
     def __init__(
         self,
@@ -349,6 +351,11 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             if attempt:
                 time.sleep(pause.total_seconds() * random.uniform(0.5, 1.0))
             yield share
+
+    def receipts(self, target: Target) -> tuple[Receipt, ...]:
+        with self._reading("Reading receipts", Published()) as session:
+            place = self._find_table(session, target.table).place
+            return Receipts(DIALECT, session.run, place, self._receipts_home).read()
 
     def storage(self) -> tuple[StorageItem, ...]:
         with self._reading("Listing stages and backups", Published()) as session:

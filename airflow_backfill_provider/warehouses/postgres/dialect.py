@@ -11,13 +11,15 @@ from airflow_backfill_provider.warehouses.postgres.types import (
     is_quickly_ordered,
     is_text,
 )
-from airflow_backfill_provider.warehouses.sql import quote, text_literal
+from airflow_backfill_provider.warehouses.sql import STANDARD, quote, text_literal
 
 
 class PostgresDialect:
     """See :class:`airflow_backfill_provider.warehouses.relational.dialect.Dialect`."""
 
     name = "postgres"
+    spelling = STANDARD
+    text_type = "VARCHAR"
     partition_types = PARTITION_TYPES
     overriding = "OVERRIDING SYSTEM VALUE"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
+from airflow_backfill_provider.warehouses.sql import Spelling
 
 EMPTY_DIGEST = "0"
 """The digest of no rows."""
@@ -17,6 +18,16 @@ class Dialect(Protocol):
     @property
     def name(self) -> str:
         """Its name in sqlglot."""
+        ...
+
+    @property
+    def spelling(self) -> Spelling:
+        """How it writes names and values."""
+        ...
+
+    @property
+    def text_type(self) -> str:
+        """The type that any value can be cast to, to be read as text."""
         ...
 
     @property
@@ -68,6 +79,10 @@ class Dialect(Protocol):
     def is_worth_a_span(self, column_type: str) -> bool:
         """Whether a join on a column of the type is quicker when the least and greatest value that can match are said."""
         ...
+
+
+class CatalogDialect(Dialect, Protocol):
+    """An engine whose catalog can be asked by a SELECT."""
 
     def count_schemas(self, database: str, schema: str) -> str:
         """How many schemas have exactly this name: 1 or 0, whoever may use them."""

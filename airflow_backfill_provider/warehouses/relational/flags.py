@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
 from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
-from airflow_backfill_provider.warehouses.sql import literal, quote, text_literal
 
 
 class Flags:
@@ -24,7 +23,7 @@ class Flags:
     ) -> None:
         self._dialect = dialect
         self._types = types
-        self._tests: dict[Metric, list[str]] = {metric: _tests(dialect.name, metric, locate) for metric in metrics}
+        self._tests: dict[Metric, list[str]] = {metric: _tests(dialect, metric, locate) for metric in metrics}
         distinct = dict.fromkeys(test for tests in self._tests.values() for test in tests)
         self._aliases = {test: f"safe_backfill_{number}" for number, test in enumerate(distinct)}
 
@@ -42,16 +41,16 @@ class Flags:
     def comparable(self, value: Scalar, column: str) -> str:
         """The literal as the column compares with it: as text with text, which could not be compared with a number."""
         if self._dialect.is_text(self._types.get(column)) and not isinstance(value, str):
-            return text_literal(str(value).lower() if isinstance(value, bool) else str(value))
-        return literal(value)
+            return self._dialect.spelling.text_literal(str(value).lower() if isinstance(value, bool) else str(value))
+        return self._dialect.spelling.literal(value)
 
 
-def _tests(dialect: str, metric: Metric, locate: Callable[[str], str]) -> list[str]:
-    tests = [row_expression(metric.where, dialect)] if metric.where else []
+def _tests(dialect: Dialect, metric: Metric, locate: Callable[[str], str]) -> list[str]:
+    tests = [row_expression(metric.where, dialect.name)] if metric.where else []
     if metric.kind is MetricKind.UNTRUE:
-        tests.append(f"({row_expression(metric.expression, dialect)}) IS NOT TRUE")
+        tests.append(f"({row_expression(metric.expression, dialect.name)}) IS NOT TRUE")
     if metric.kind is MetricKind.ORPHANS:
-        column, field = quote(metric.columns[0]), quote(metric.to_field)
+        column, field = map(dialect.spelling.quote, (metric.columns[0], metric.to_field))
         # Without its alias, a field that the other table lacks would be looked for in this one.
         known = f"SELECT t.{field} FROM {locate(metric.to_table)} AS t WHERE t.{field} IS NOT NULL"
         tests.append(f"{column} IS NOT NULL AND {column} NOT IN ({known})")

@@ -9,7 +9,6 @@ from airflow_backfill_provider.warehouses.base import Target
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.statements import Piece, key_span, keys_outside
-from airflow_backfill_provider.warehouses.sql import quote, text_literal
 
 
 def find_keys_outside(
@@ -24,11 +23,12 @@ def find_keys_outside(
     types = {column.name: column.type for column in target.columns}
     spanned = next((name for name in target.key if dialect.is_worth_a_span(types[name])), None)
     if spanned is not None:
-        ((low, high),) = run(key_span(pieces, target.key, spanned))
+        spelling = dialect.spelling
+        ((low, high),) = run(key_span(dialect, pieces, target.key, spanned))
         if low is None:
             return []
-        low, high = (f"CAST({text_literal(bound)} AS {types[spanned]})" for bound in (low, high))
-        within = [f"r.{quote(spanned)} BETWEEN {low} AND {high}"]
+        low, high = (f"CAST({spelling.text_literal(bound)} AS {types[spanned]})" for bound in (low, high))
+        within = [f"r.{spelling.quote(spanned)} BETWEEN {low} AND {high}"]
     return run(
         keys_outside(dialect, pieces, published, target.key, within) + ("" if limit is None else f" LIMIT {limit}")
     )

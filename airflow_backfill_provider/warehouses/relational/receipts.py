@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_backfill_provider.warehouses.base import Action, Publication, Receipt
 from airflow_backfill_provider.warehouses.clocks import UTC_TIMESTAMP
-from airflow_backfill_provider.warehouses.relational.dialect import Dialect
+from airflow_backfill_provider.warehouses.relational.dialect import CatalogDialect
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.tables import Place
 from airflow_backfill_provider.warehouses.sql import instant, text_literal
@@ -26,7 +26,7 @@ _COLUMNS = (
 class Receipts:
     """The receipts of one published table."""
 
-    def __init__(self, dialect: Dialect, run: Run, place: Place, home: tuple[str, str] = HOME) -> None:
+    def __init__(self, dialect: CatalogDialect, run: Run, place: Place, home: tuple[str, str] = HOME) -> None:
         self._dialect = dialect
         self._run = run
         self._place = place

@@ -17,7 +17,7 @@ from airflow_backfill_provider.warehouses.relational.statements import (
     keys_repeated,
 )
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
-from airflow_backfill_provider.warehouses.sql import quote, quote_all
+from airflow_backfill_provider.warehouses.sql import Spelling, quote, quote_all
 
 _NAMED_AT_MOST = 5
 
@@ -35,6 +35,7 @@ class Replacement:
         landing: Sequence[Piece],
     ) -> None:
         self._dialect = dialect
+        self._spelling = dialect.spelling
         self._session = session
         self._table = table
         self._name = table.place.sql
@@ -134,7 +135,7 @@ class Replacement:
             f"MERGE INTO {self._name} AS r USING ({self.landing_rows()}) AS s "
             f"ON {match} AND {self._published.predicate} "
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
-            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row('s', names)})"
+            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row(self._spelling, 's', names)})"
         )
         inserted = count_rows(self._publication.after) - (count_rows(self._publication.before) - deleted)
         updated = written - inserted
@@ -183,7 +184,7 @@ class Replacement:
 
     def landing_rows(self) -> str:
         """A SELECT of the rows that land: those of the range, by name, in the target's order."""
-        names = _row("r", self._target.column_names)
+        names = _row(self._spelling, "r", self._target.column_names)
         return " UNION ALL ".join(
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
         )
@@ -215,8 +216,8 @@ def count_rows(marks: Mapping[str, Fingerprint]) -> int:
     return sum(mark.rows for mark in marks.values())
 
 
-def _row(alias: str, names: Sequence[str]) -> str:
-    return ", ".join(f"{alias}.{quote(name)}" for name in names)
+def _row(spelling: Spelling, alias: str, names: Sequence[str]) -> str:
+    return ", ".join(f"{alias}.{spelling.quote(name)}" for name in names)
 
 
 def _assignments(names: Sequence[str]) -> str:

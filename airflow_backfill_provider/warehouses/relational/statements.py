@@ -14,7 +14,6 @@ from airflow_backfill_provider.warehouses.base import Target, Tolerance
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.warehouses.sql import instant, quote, within
 from airflow_backfill_provider.windows import Partition, merge
 
 _ONE_DAY = timedelta(days=1)
@@ -41,12 +40,14 @@ class Piece:
     @property
     def column(self) -> str:
         """The partition column of ``r``, as SQL."""
-        return f"r.{quote(self.partition_by)}"
+        return f"r.{self.dialect.spelling.quote(self.partition_by)}"
 
     @property
     def predicate(self) -> str:
         """Holds for exactly the rows of the partitions."""
-        return within(self.dialect.ordered(self.column, self.clock), merge(self.partitions), self.clock)
+        return self.dialect.spelling.within(
+            self.dialect.ordered(self.column, self.clock), merge(self.partitions), self.clock
+        )
 
 
 class Buckets:
@@ -95,7 +96,8 @@ class Buckets:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
         table = f"{piece.table} AS r"
         if self._numbered:
-            bounds = [instant(partition.window.start, piece.clock) for partition in self._partitions]
+            spelling = piece.dialect.spelling
+            bounds = [spelling.instant(partition.window.start, piece.clock) for partition in self._partitions]
             bucket, table = piece.dialect.numbered(table, piece.dialect.ordered(piece.column, piece.clock), bounds)
         else:
             # The days of a timestamp in UTC are the one case in which a bucket is not the value itself.
@@ -110,11 +112,12 @@ class Buckets:
 def fingerprints(dialect: Dialect, buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
     """``b, rows, digest`` of every partition that has a row."""
     rows = buckets.select_all(pieces, [f"{dialect.row_hash(columns)} AS h"])
-    return f"SELECT b, count(*), CAST(sum(h) AS VARCHAR) FROM ({rows}) AS p GROUP BY b"
+    return f"SELECT b, count(*), CAST(sum(h) AS {dialect.text_type}) FROM ({rows}) AS p GROUP BY b"
 
 
 def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
     """``b`` and one value for each metric, of every partition that has a row."""
+    quote = pieces[0].dialect.spelling.quote
     names = _columns(metrics, flags)
     aliases = {name: f"c{number}" for number, name in enumerate(names)}
     picks = [f"r.{quote(name)} AS {alias}" for name, alias in aliases.items()]
@@ -125,6 +128,7 @@ def measures(buckets: Buckets, pieces: Sequence[Piece], metrics: Sequence[Metric
 
 def measures_together(pieces: Sequence[Piece], metrics: Sequence[Metric], flags: Flags) -> str:
     """One row with one value for each metric, of the rows of all pieces together."""
+    quote = pieces[0].dialect.spelling.quote
     names = {name: f"r.{quote(name)}" for name in _columns(metrics, flags)}
     values = ", ".join(measure(metric, names, flags) for metric in metrics)
     first, *others = _flagged(pieces, flags)
@@ -182,7 +186,7 @@ def measure(metric: Metric, names: dict[str, str], flags: Flags) -> str:
 
 
 def _row(columns: Sequence[str]) -> str:
-    return f"row({', '.join(columns)})"
+    return f"({', '.join(columns)})"
 
 
 def _where(aggregate: str, conditions: Sequence[str]) -> str:
@@ -207,13 +211,14 @@ def differences(
     A *pair* is a row of the full join: old and new row of one key, or a row alone. Rows are joined by bucket and key
     with ``=``, so a row with a NULL in its key is alone. The digests are those of the rows where each is in one pair.
     """
+    quote = dialect.spelling.quote
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     sides = [buckets.select_all(pieces, [*picks, f"{dialect.row_hash(compared)} AS h"]) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     return (
         "SELECT coalesce(o.b, n.b) AS b, count(*), count(o.h), count(n.h), count(*) FILTER (WHERE o.h = n.h), "
-        "CAST(sum(o.h) AS VARCHAR), CAST(sum(n.h) AS VARCHAR) "
+        f"CAST(sum(o.h) AS {dialect.text_type}), CAST(sum(n.h) AS {dialect.text_type}) "
         f"FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} GROUP BY 1"
     )
 
@@ -227,6 +232,7 @@ def changes_by_column(
     tolerance: Tolerance,
 ) -> str:
     """``b`` and, for each column, the rows matched by key whose value of it differs by more than its tolerance."""
+    quote = old[0].dialect.spelling.quote
     keys = [f"k{number}" for number in range(len(target.key))]
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     picks += [f"r.{quote(name)} AS c{number}" for number, name in enumerate(compared)]
@@ -250,27 +256,30 @@ def _differ(old: str, new: str, tolerance: Decimal | None) -> str:
 
 def key_faults(buckets: Buckets, pieces: Sequence[Piece], key: Sequence[str]) -> str:
     """``b, rows with a NULL in the key, rows too many for their key`` of every partition that has a row."""
+    quote = pieces[0].dialect.spelling.quote
     rows = buckets.select_all(pieces, [f"r.{quote(name)} AS k{number}" for number, name in enumerate(key)])
     names = [f"k{number}" for number in range(len(key))]
     absent = " OR ".join(f"{name} IS NULL" for name in names)
     return (
         f"SELECT b, count(*) FILTER (WHERE {absent}), count(*) FILTER (WHERE NOT ({absent})) "
-        f"- count(DISTINCT row({', '.join(names)})) FILTER (WHERE NOT ({absent})) FROM ({rows}) AS p GROUP BY b"
+        f"- count(DISTINCT ({', '.join(names)})) FILTER (WHERE NOT ({absent})) FROM ({rows}) AS p GROUP BY b"
     )
 
 
 def staged_keys(pieces: Sequence[Piece], key: Sequence[str]) -> list[str]:
     """By piece, a SELECT of the key columns of every row, as they are named, without rows that have a NULL among them."""
+    quote = pieces[0].dialect.spelling.quote
     names = ", ".join(f"r.{quote(name)}" for name in key)
     present = " AND ".join(f"r.{quote(name)} IS NOT NULL" for name in key)
     return [f"SELECT {names} FROM {piece.table} AS r WHERE {present} AND {piece.predicate}" for piece in pieces]
 
 
-def key_span(pieces: Sequence[Piece], key: Sequence[str], column: str) -> str:
+def key_span(dialect: Dialect, pieces: Sequence[Piece], key: Sequence[str], column: str) -> str:
     """The least and the greatest staged value of one column of the key, as text; NULL when there is no key."""
-    name = f"k.{quote(column)}"
+    name = f"k.{dialect.spelling.quote(column)}"
     keys = " UNION ALL ".join(staged_keys(pieces, key))
-    return f"SELECT CAST(min({name}) AS VARCHAR), CAST(max({name}) AS VARCHAR) FROM ({keys}) AS k"
+    low, high = (f"CAST({end}({name}) AS {dialect.text_type})" for end in ("min", "max"))
+    return f"SELECT {low}, {high} FROM ({keys}) AS k"
 
 
 def keys_outside(
@@ -280,6 +289,7 @@ def keys_outside(
 
     :param within: what holds for every row of ``r`` that has a staged key.
     """
+    quote = dialect.spelling.quote
     # A NULL partition value is outside every range.
     beyond = " AND ".join([f"({published.predicate}) IS NOT TRUE", *within])
     both = dialect.semi_join(f"{published.table} AS r", staged_keys(pieces, key), key)
@@ -288,6 +298,7 @@ def keys_outside(
 
 def keys_repeated(pieces: Sequence[Piece], key: Sequence[str]) -> str:
     """Each distinct key that is staged more than once."""
+    quote = pieces[0].dialect.spelling.quote
     names = ", ".join(quote(name) for name in key)
     keys = " UNION ALL ".join(staged_keys(pieces, key))
     return f"SELECT {names} FROM ({keys}) AS k GROUP BY {names} HAVING count(*) > 1"

@@ -10,7 +10,7 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Column
 from airflow_backfill_provider.warehouses.clocks import Clock, Reading
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
-from airflow_backfill_provider.warehouses.sql import quote_path
+from airflow_backfill_provider.warehouses.sql import STANDARD, Spelling
 
 _NAMED_AT_MOST = 10
 
@@ -24,6 +24,7 @@ class Place:
     schema: str
     name: str
     is_view: bool
+    spelling: Spelling = STANDARD
 
     @property
     def sql(self) -> str:
@@ -32,12 +33,12 @@ class Place:
 
     def beside(self, *names: str) -> str:
         """A schema of its database, or a table of one, as SQL."""
-        return quote_path(*([self.database] if self.database else []), *names)
+        return self.spelling.quote_path(*([self.database] if self.database else []), *names)
 
     @property
     def short_sql(self) -> str:
         """Its name as SQL, as a person writes it in this warehouse."""
-        return quote_path(self.schema, self.name)
+        return self.spelling.quote_path(self.schema, self.name)
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"

@@ -36,11 +36,9 @@ from airflow_backfill_provider.warehouses.relational.compare import compare_piec
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
 from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
-from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
-from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, describe
 
 _EXAMPLES = 5
@@ -55,8 +53,6 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     dialect: Dialect
     method: str
     """What the digests are comparable within: the engine and its version."""
-    _receipts_home = HOME
-    """Schema and name of the table of receipts."""
 
     @abstractmethod
     def _reading(self, what: str, *sides: Rows) -> AbstractContextManager[_Session]:
@@ -153,7 +149,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         with self._reading(f"The query on {describe(partitions)}", Published()) as session:
             if (text := session.one_select(query)) is None:
                 raise WarehouseError("A check's query is one SELECT statement and nothing else.")
-            columns = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            columns = ", ".join(f"r.{self.dialect.spelling.quote(name)}" for name in target.column_names)
             rows = " UNION ALL ".join(
                 f"SELECT {columns} FROM {piece.table} AS r WHERE {piece.predicate}"
                 for piece in self._pieces(session, target, staged, partitions)
@@ -169,6 +165,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         with self._reading("The query", Published(), staged) as session:
             if (text := session.one_select(query)) is None:
                 raise WarehouseError("A query for a report is one SELECT statement and nothing else.")
+            quote = self.dialect.spelling.quote
             names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
             published = self._locate(session, target.table).sql
             rows = f"SELECT {names} FROM {published} AS r"
@@ -225,7 +222,8 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._reading("Counting rows outside every partition", Published()) as session:
             table = self._find_table(session, target.table).place.sql
-            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{quote(target.partition_by)} IS NULL")
+            column = self.dialect.spelling.quote(target.partition_by)
+            ((count,),) = session.run(f"SELECT count(*) FROM {table} AS r WHERE r.{column} IS NULL")
         return OutsideRows(count)
 
     def key_conflicts(self, target: Target, staged: Staged, *, no_new_keys: bool = False) -> KeyConflicts:
@@ -244,11 +242,6 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         examples = dict.fromkeys([*outside, *repeated])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
-
-    def receipts(self, target: Target) -> tuple[Receipt, ...]:
-        with self._reading("Reading receipts", Published()) as session:
-            place = self._find_table(session, target.table).place
-            return Receipts(self.dialect, session.run, place, self._receipts_home).read()
 
     def _pieces(
         self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]

@@ -13,6 +13,7 @@ import pytest
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.schema import text
+from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.spec.tree import read_tree
 
 ROOT = Path(__file__).parents[3]
@@ -137,6 +138,9 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     found = {**documents, **documents["target"], **documents["transform"], **documents["compute"]}
     found |= {**documents["publish"], **documents["rollback"], **documents["trial"], "on_moved": "refuse"}
     found |= {"mode": spec.schema_gate.mode}
+    found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
+        mode="json", include={"every", "give_up_after"}
+    )
     assert {key: str(found[key]).lower() for key in shown} == {key: value.lower() for key, value in shown.items()}
 
 

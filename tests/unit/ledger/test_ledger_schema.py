@@ -45,6 +45,7 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "claim_range": lambda ledger: ledger.claim_range("b", [window(1, 2)], by="x"),
     "claim_live": lambda ledger: ledger.claim_live(live_run(), TARGET, [window(1, 2)]),
     "release_live": lambda ledger: ledger.release_live("c"),
+    "staged_rows": lambda ledger: ledger.staged_rows("b"),
     "connections": lambda ledger: ledger.connections(),
     "last_sequence": lambda ledger: ledger.last_sequence("b"),
     "announce_drop": lambda ledger: ledger.announce_drop("b", "a", {}, seen=0, by="x"),

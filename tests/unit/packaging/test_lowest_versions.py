@@ -11,7 +11,14 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("delta", "demo", "duckdb", "postgres", "report")  # what a user installs; dev is for contributors
+EXTRAS = (
+    "databricks",
+    "delta",
+    "demo",
+    "duckdb",
+    "postgres",
+    "report",
+)  # what a user installs; dev is for contributors
 
 
 def pins(path: str) -> dict[str, Version]:

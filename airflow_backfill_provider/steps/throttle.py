@@ -1,0 +1,150 @@
+"""Throttle: wait while others need the warehouse. Any one condition is enough, none can be overridden, and every wait ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isfinite
+from typing import Any
+
+from airflow_backfill_provider.errors import Stopped, Throttled
+from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.spec.quantities import write_duration
+from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.steps.metrics import THROTTLED_SECONDS, Metrics, Untold
+
+THROTTLED_EVENT = "throttle.waiting"
+RELEASED_EVENT = "throttle.over"
+Probe = Callable[[Throttle], object]
+"""Measures a condition; whatever it raises, or returns that is no number, means that it cannot be read."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a backfill waits now."""
+
+    throttle: Throttle
+    until: datetime
+    """When to look again."""
+    value: float | None = None
+    """What was measured; None when that could not be read, and for quiet hours."""
+    unreadable: str = ""
+
+    def __str__(self) -> str:
+        name, limit = self.throttle.name, self.throttle.max
+        if self.throttle.quiet_hours is not None:
+            return f"{name}: quiet hours {self.throttle.quiet_hours} in {self.throttle.timezone}"
+        if self.value is None:
+            return f"{name} cannot be read, which means wait ({self.unreadable}); its limit is {limit:g}"
+        return f"{name} is {self.value:g}, above {limit:g}"
+
+
+@dataclass
+class Throttling:
+    """The conditions of one backfill, as one task looks at them; call it between partitions."""
+
+    ledger: Ledger
+    backfill_id: str
+    throttles: Sequence[Throttle]
+    probe: Probe
+    now: Callable[[], datetime]
+    by: str
+    metrics: Metrics = field(default_factory=Untold)
+    _believed_until: dict[str, datetime] = field(default_factory=dict)
+    _looked: bool = False
+    """Whether this task has asked the ledger if somebody was waiting."""
+
+    def __call__(self) -> None:
+        """Go on when nothing is a reason to wait.
+
+        :raises Throttled: something is; ``.again_at`` says when to look again.
+        :raises Stopped: it has been one for longer than it may.
+        """
+        if not self.throttles:
+            return
+        reason = self._first_reason()
+        if reason is None:
+            if not self._looked:
+                self._looked = True
+                self._release()
+            return
+        self._looked = False
+        waiting = waiting_for(self.ledger, self.backfill_id)
+        since = self.now()
+        if waiting is not None and waiting.detail["name"] == reason.throttle.name:
+            since = waiting.at
+        else:
+            self._record(THROTTLED_EVENT, reason)
+        if reason.throttle.quiet_hours is None and self.now() - since > reason.throttle.give_up_after:
+            self._record(RELEASED_EVENT, reason, gave_up=True)
+            raise Stopped(
+                f"Stopped: {reason}, since {since:%Y-%m-%dT%H:%M:%SZ}, which is longer than its give_up_after of "
+                f"{write_duration(reason.throttle.give_up_after)}. Nothing was published, and what is staged is kept. Clear the "
+                "failed tasks once that is over."
+            )
+        raise Throttled(
+            f"Waiting since {since:%Y-%m-%dT%H:%M:%SZ}: {reason}. Looking again at {reason.until:%Y-%m-%dT%H:%M:%SZ}.",
+            reason.until,
+        )
+
+    def _first_reason(self) -> Reason | None:
+        for throttle in self.throttles:
+            now = self.now()
+            if (end := throttle.quiet_until(now)) is not None:
+                return Reason(throttle, end)
+            if throttle.quiet_hours is not None or self._believed_until.get(throttle.name, now) > now:
+                continue
+            again_at = now + throttle.every
+            try:
+                value = _number(self.probe(throttle))
+            except Exception as error:  # whatever it is, nobody knows whether the others are well
+                log.warning("The throttle %s cannot be read.", throttle.name, exc_info=error)
+                said = next(iter(str(error).splitlines()), "")[:200]
+                return Reason(throttle, again_at, unreadable=f"{type(error).__name__}: {said}")
+            assert throttle.max is not None
+            if value > throttle.max:
+                return Reason(throttle, again_at, value)
+            self._believed_until[throttle.name] = again_at
+        return None
+
+    def _release(self) -> None:
+        waiting = waiting_for(self.ledger, self.backfill_id)
+        if waiting is not None:
+            seconds = round((self.now() - waiting.at).total_seconds(), 1)
+            detail = {"name": waiting.detail["name"], "seconds": seconds}
+            self.ledger.record_event(self.backfill_id, RELEASED_EVENT, by=self.by, detail=detail)
+            self.metrics.duration(THROTTLED_SECONDS, seconds)
+            log.info("%s is no reason to wait any more, after %.0f s.", waiting.detail["name"], seconds)
+
+    def _record(self, action: str, reason: Reason, **more: Any) -> None:
+        detail = {
+            "name": reason.throttle.name,
+            "reason": str(reason),
+            "value": reason.value,
+            "limit": reason.throttle.max,
+            **more,
+        }
+        self.ledger.record_event(self.backfill_id, action, by=self.by, detail=detail)
+
+
+def waiting_for(ledger: Ledger, backfill_id: str) -> EventRecord | None:
+    """The line of the audit trail that says what a backfill waits for, and since when; None when it does not."""
+    waits, ends = (ledger.events(backfill_id, action) for action in (THROTTLED_EVENT, RELEASED_EVENT))
+    if not waits or (ends and ends[-1].sequence > waits[-1].sequence):
+        return None
+    return waits[-1]
+
+
+def _number(value: object) -> float:
+    """:raises ValueError: it is none; NULL and NaN are not."""
+    if value is None or isinstance(value, bool):
+        raise ValueError(f"{value!r} is no number")
+    number = float(value)  # type: ignore[arg-type]
+    if not isfinite(number):
+        raise ValueError(f"{value!r} is no number")
+    return number

@@ -1,0 +1,64 @@
+"""Errors of the connector and of Delta become ours here, once, with the engine's message kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from databricks.sql.exc import Error, RequestError
+
+from airflow_backfill_provider.errors import ConnectionLost, PublishRefused, WarehouseError
+
+_CONFLICT = re.compile(
+    r"DELTA_(CONCURRENT_(APPEND|DELETE_READ|DELETE_DELETE|TRANSACTION|WRITE)|METADATA_CHANGED|PROTOCOL_CHANGED)"
+    r"|(Concurrent\w+|MetadataChanged|ProtocolChanged)Exception"
+)
+_BROKEN = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT_VIOLATED)|CHECK_CONSTRAINT_VIOLATION")
+_ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATALOG_EXCEPTION|CATALOG_NOT_FOUND)")
+_ASIDE = re.compile(r"\b(stage|backup)__")
+_NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
+_AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another commit came between what a statement read and its own commit; nothing of it was written."""
+    return _CONFLICT.search(str(error)) is not None
+
+
+def is_absent(error: Exception) -> bool:
+    """Whether a statement named a table, schema or catalog that does not exist."""
+    return _ABSENT.search(str(error)) is not None
+
+
+def is_name_mismatch(error: Exception) -> bool:
+    """Whether a statement named a column that a query does not return, or counted on another number of them."""
+    return _NAME_MISMATCH.search(str(error)) is not None
+
+
+def message(error: Exception) -> str:
+    """What the engine said, without the plans and frames below it."""
+    text = str(error)
+    cut = _AFTER_THE_MESSAGE.search(text)
+    return (text[: cut.start()] if cut else text).strip()
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise ours for theirs; ``what`` was being done, as the start of a sentence (``Staging 2024-01-01``).
+
+    :raises PublishRefused: rows break a constraint of the table that they were to land in.
+    :raises ConnectionLost: the warehouse was not reached; may work later.
+    :raises WarehouseError: everything else.
+    """
+    try:
+        yield
+    except RequestError as exc:
+        raise ConnectionLost(f"{what} lost the connection to Databricks: {message(exc)} Try again.") from exc
+    except Error as exc:
+        if _BROKEN.search(str(exc)):
+            raise PublishRefused(
+                f"{what} failed: rows break a constraint of the table; nothing was written: {message(exc)}"
+            ) from exc
+        gone = " It was dropped: stage again." if is_absent(exc) and _ASIDE.search(str(exc)) else ""
+        raise WarehouseError(f"{what} failed: {message(exc)}{gone}") from exc

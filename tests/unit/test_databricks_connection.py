@@ -1,0 +1,95 @@
+"""From an Airflow connection of type ``databricks`` to a warehouse, and whose compute it would take."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_backfill_provider.connections import warehouse_for
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.spec.model import BackfillSpec
+
+pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
+
+HOST, PATH = "dbc-0123.cloud.databricks.com", "/sql/1.0/warehouses/0123"
+
+
+def spec(**compute: Any) -> BackfillSpec:
+    return BackfillSpec.model_validate(
+        {
+            "name": "orders",
+            "target": {"table": "analytics.orders", "partition_by": "day", "key": ["id"]},
+            "transform": {"sql": "SELECT 1 AS id"},
+            "compute": {"conn_id": "lake"} | compute,
+        }
+    )
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, conn_id: str = "lake", **parts: Any) -> None:
+    connection = {"conn_type": "databricks", "host": HOST, "extra": {"http_path": PATH}} | parts
+    monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+
+
+def test_it_leads_to_the_warehouse_of_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    connect(monkeypatch)
+
+    warehouse = warehouse_for(spec())
+
+    assert isinstance(warehouse, DatabricksWarehouse)
+    warehouse.close()
+
+
+def test_a_connection_without_a_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, extra={})
+
+    with pytest.raises(SpecError, match="names no SQL warehouse"):
+        warehouse_for(spec())
+
+
+def test_a_backfill_on_the_live_pipeline_s_warehouse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch)
+    connect(monkeypatch, "live")
+
+    with pytest.raises(SpecError, match="lead to one SQL warehouse"):
+        warehouse_for(spec(live_conn_id="live"))
+
+
+@pytest.mark.parametrize(
+    ("live", "compute"),
+    [
+        pytest.param({"extra": {"http_path": "/sql/1.0/warehouses/4567"}}, {}, id="another warehouse"),
+        pytest.param({"host": "dbc-4567.cloud.databricks.com"}, {}, id="another workspace"),
+        pytest.param({}, {"allow_shared_compute": True}, id="allowed"),
+    ],
+)
+def test_a_backfill_beside_the_live_pipeline_is_let_by(
+    monkeypatch: pytest.MonkeyPatch, live: dict[str, Any], compute: dict[str, Any]
+) -> None:
+    connect(monkeypatch)
+    connect(monkeypatch, "live", **live)
+
+    warehouse_for(spec(live_conn_id="live", **compute)).close()
+
+
+def test_a_live_connection_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch)
+
+    with pytest.raises(SpecError, match="'absent': there is no such Airflow connection"):
+        warehouse_for(spec(live_conn_id="absent"))
+
+
+def test_a_live_connection_means_nothing_to_another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, conn_type="duckdb")
+    connect(monkeypatch, "live")
+
+    with pytest.raises(SpecError, match="is for Databricks"):
+        warehouse_for(spec(live_conn_id="live"))
+
+
+def test_sharing_is_allowed_with_somebody() -> None:
+    with pytest.raises(ValueError, match="allow_shared_compute needs live_conn_id"):
+        spec(allow_shared_compute=True)

@@ -1,0 +1,151 @@
+"""What Databricks SQL is told, as text: names, literals, predicates, and what its catalog says of a table."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+import sqlglot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlglot import exp
+
+pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
+
+from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind
+from airflow_backfill_provider.warehouses.databricks.catalog import parse_description, refuse_kind
+from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
+from airflow_backfill_provider.warehouses.databricks.types import canonical, is_hashable, lossless
+from airflow_backfill_provider.windows import Grain, Value, partition_at
+
+TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+
+
+def only(sql: str) -> exp.Expression:
+    tree = sqlglot.parse_one(sql, dialect="databricks")
+    assert isinstance(tree, exp.Select)
+    (found,) = tree.expressions
+    return found
+
+
+@settings(deadline=None)
+@given(TEXT)
+def test_a_text_literal_is_read_back_as_the_text(text: str) -> None:
+    found = only(f"SELECT {SPELLING.text_literal(text)}")
+
+    assert isinstance(found, exp.Literal)
+    assert found.this == text
+
+
+@settings(deadline=None)
+@given(TEXT.filter(bool))
+def test_any_name_is_quoted(name: str) -> None:
+    found = only(f"SELECT {SPELLING.quote(name)}")
+
+    assert isinstance(found, exp.Column)
+    assert found.name == name
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (date(2024, 1, 2), "DATE '2024-01-02'"),
+        (datetime.fromisoformat("2024-01-02T03:00"), "TIMESTAMP_NTZ '2024-01-02 03:00:00'"),
+        (datetime(2024, 1, 2, 3, tzinfo=UTC), "TIMESTAMP '2024-01-02 03:00:00+00:00'"),
+        (7, "7"),
+    ],
+)
+def test_a_bound_is_a_literal_of_the_column_s_own_type(value: object, written: str) -> None:
+    assert SPELLING.shown_literal(value) == written  # type: ignore[arg-type]
+
+
+def test_numbers_keep_every_digit() -> None:
+    assert SPELLING.literal(Decimal("1.10")) == "1.10"
+    assert SPELLING.literal(0.1) == "CAST('0.1' AS DOUBLE)"
+
+
+@pytest.mark.parametrize(
+    ("clock", "wanted"),
+    [
+        (UTC_DATE, "((d >= DATE '2024-01-02' AND d < DATE '2024-01-03'))"),
+        (UTC_TIMESTAMP, "((d >= TIMESTAMP_NTZ '2024-01-02 00:00:00' AND d < TIMESTAMP_NTZ '2024-01-03 00:00:00'))"),
+    ],
+)
+def test_a_range_is_bounded_on_both_sides(clock: Clock, wanted: str) -> None:
+    assert SPELLING.within("d", [partition_at(date(2024, 1, 2), Grain.DAY).window], clock) == wanted
+
+
+def test_a_range_of_nothing_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="needs at least one"):
+        SPELLING.within("d", [], UTC_DATE)
+
+
+def test_values_of_a_list_are_escaped() -> None:
+    predicate = SPELLING.within("c", [Value("it's \\ here")], Clock(ColumnKind.TEXT))
+
+    assert predicate == "(c IN ('it\\'s \\\\ here'))"
+
+
+def test_a_null_cannot_move_from_one_column_to_the_next_unseen() -> None:
+    assert DIALECT.row_hash(["a", "b"]) == (
+        "CAST(xxhash64(r.`a`, isnull(r.`a`), r.`b`, isnull(r.`b`)) AS DECIMAL(20, 0))"
+    )
+
+
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "struct<a:map<string,int>>", "VARIANT", "INTERVAL DAY TO SECOND"])
+def test_a_type_without_a_hash_is_known(kind: str) -> None:
+    assert not is_hashable(canonical(kind))
+
+
+def test_the_names_of_fields_keep_their_case() -> None:
+    assert canonical("struct<Amount:decimal(12,2)>") == "struct<Amount:decimal(12,2)>"
+    assert canonical("decimal(12, 2)") == "DECIMAL(12,2)"
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("timestamp", "timestamp_ntz"), ("timestamp_ntz", "timestamp"), ("string", "binary")]
+)
+def test_what_hangs_on_a_session_is_not_lossless(source: str, target: str) -> None:
+    assert not lossless(source, target)
+
+
+def described(kind: str, provider: str = "delta") -> list[tuple[str, str, str | None]]:
+    return [
+        ("id", "bigint", None),
+        ("Day", "date", "the day"),
+        ("# Partition Information", "", ""),
+        ("# col_name", "data_type", "comment"),
+        ("Day", "date", None),
+        ("", "", ""),
+        ("# Detailed Table Information", "", ""),
+        ("Catalog", "main", ""),
+        ("Database", "analytics", ""),
+        ("Table", "orders", ""),
+        ("Type", kind, ""),
+        ("Provider", provider, ""),
+    ]
+
+
+def test_a_description_is_taken_apart() -> None:
+    found = parse_description(described("MANAGED"))
+
+    assert found.types == {"id": "BIGINT", "Day": "DATE"}
+    assert found.place.sql == "`main`.`analytics`.`orders`"
+    assert not found.place.is_view
+    refuse_kind(found, "analytics.orders")
+
+
+@pytest.mark.parametrize(
+    ("kind", "provider", "told"),
+    [
+        ("STREAMING_TABLE", "delta", "a streaming table.*Backfill the table that the pipeline reads"),
+        ("MATERIALIZED_VIEW", "delta", "a materialized view.*full refresh"),
+        ("VIEW", "delta", "a view, which has no rows of its own"),
+        ("EXTERNAL", "parquet", "a table of parquet files.*CONVERT TO DELTA"),
+    ],
+)
+def test_what_a_backfill_must_not_write_is_refused_with_the_right_way(kind: str, provider: str, told: str) -> None:
+    with pytest.raises(SpecError, match=f"analytics.orders is {told}"):
+        refuse_kind(parse_description(described(kind, provider)), "analytics.orders")

@@ -1,0 +1,203 @@
+"""What can go wrong on Databricks SQL alone: other writers, statements that are cancelled, answers that are lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from databricks_shop import (
+    DAY,
+    TABLE,
+    client,
+    needs_spark,
+    open_warehouse,
+    opened,
+    publication,
+    rows,
+    run,
+    select,
+)
+
+from airflow_backfill_provider.errors import PublishRefused, SpecError, TargetMoved, WarehouseError
+from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Target, Warehouse
+
+pytestmark = [needs_spark, pytest.mark.spark]
+
+# More than anybody waits for; it is cancelled, or ended by its timeout.
+ENDLESS = "SELECT count(*) AS id FROM range(10000000000) AS a WHERE hash(id) % 7 = 8"
+
+
+@pytest.fixture
+def warehouse() -> Iterator[Warehouse]:
+    yield from opened()
+
+
+@pytest.fixture
+def target(warehouse: Warehouse) -> Target:
+    return warehouse.describe(TABLE, "day", ["id"])
+
+
+def staged(warehouse: Warehouse, target: Target) -> Staged:
+    with warehouse.open_stage(target, "b1", "batch") as writer:
+        return Staged(writer.write(Recompute((DAY,), select())))
+
+
+def amounts() -> dict[int, str]:
+    return {key: str(amount) for key, amount in rows(f"SELECT id, amount FROM {TABLE}")}
+
+
+class Interrupting:
+    """A connection in which something happens just before, or just after, the statement that publishes."""
+
+    def __init__(self, settings: Mapping[str, str], before: Any = None, after: Any = None) -> None:
+        self._connection = client.connect(settings)
+        self._before, self._after = before, after
+
+    def cursor(self) -> Any:
+        cursor = self._connection.cursor()
+        execute = cursor.execute
+
+        def interrupted(sql: str) -> Any:
+            publishes = sql.startswith(
+                f"INSERT INTO `spark_catalog`.{'.'.join(f'`{part}`' for part in TABLE.split('.'))}"
+            )
+            if publishes and self._before is not None:
+                self._before()
+            answer = execute(sql)
+            if publishes and self._after is not None:
+                self._after()
+            return answer
+
+        cursor.execute = interrupted
+        return cursor
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def interrupted(**happening: Any) -> Warehouse:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    return DatabricksWarehouse(lambda settings: Interrupting(settings, **happening))
+
+
+def test_a_row_that_is_appended_outside_the_range_before_the_commit_stays(warehouse: Warehouse, target: Target) -> None:
+    ready = publication(warehouse, target, staged(warehouse, target))
+    other = interrupted(before=lambda: run(f"INSERT INTO {TABLE} VALUES (9, DATE '2024-01-09', 9.00)"))
+
+    other.replace_partitions(target, ready)
+
+    assert amounts() == {1: "1.00", 2: "12.00", 3: "3.00", 9: "9.00"}
+
+
+def test_a_row_that_is_appended_inside_the_range_before_the_commit_is_noticed(
+    warehouse: Warehouse, target: Target
+) -> None:
+    ready = publication(warehouse, target, staged(warehouse, target))
+    other = interrupted(before=lambda: run(f"INSERT INTO {TABLE} VALUES (9, DATE '2024-01-02', 9.00)"))
+
+    with pytest.raises(TargetMoved) as moved:
+        other.replace_partitions(target, ready)
+
+    assert moved.value.moved == {"2024-01-02": (1, 2)}
+    assert amounts() == {1: "1.00", 2: "2.00", 3: "3.00", 9: "9.00"}
+    assert warehouse.receipts(target) == ()
+
+
+def test_an_answer_that_is_lost_after_the_commit_is_found_in_the_history(warehouse: Warehouse, target: Target) -> None:
+    from databricks.sql.exc import OperationalError
+
+    def lose() -> None:
+        raise OperationalError("the connection was closed")
+
+    ready = publication(warehouse, target, staged(warehouse, target))
+
+    receipt = interrupted(after=lose).replace_partitions(target, ready)
+
+    assert amounts()[2] == "12.00"
+    assert warehouse.receipts(target) == (receipt,)
+
+
+def test_every_commit_has_the_metadata_of_its_own_publish_alone(warehouse: Warehouse, target: Target) -> None:
+    ready = publication(warehouse, target, staged(warehouse, target))
+    warehouse.replace_partitions(target, ready)
+    run(f"INSERT INTO {TABLE} VALUES (9, DATE '2024-01-09', 9.00)")
+
+    with client.shared() as connection, connection.cursor() as cursor:
+        cursor.execute(f"DESCRIBE HISTORY {TABLE}")
+        history = {row["version"]: row for row in cursor.fetchall()}
+    assert [bool(history[version]["userMetadata"]) for version in (1, 2, 3)] == [False, True, False]
+    assert history[2]["operationParameters"] is not None
+
+
+def test_a_statement_is_ended_from_another_thread(warehouse: Warehouse, target: Target) -> None:
+    canceller = threading.Timer(3, warehouse.cancel)
+    canceller.start()
+    began = time.monotonic()
+
+    with pytest.raises(WarehouseError, match="cancelled"):
+        warehouse.count_rows(target, staged(warehouse, target), ENDLESS)
+
+    assert time.monotonic() - began < 120
+    assert warehouse.fingerprint(target, Published(), [DAY])[DAY.key].rows == 1
+
+
+def test_a_statement_longer_than_its_timeout_is_ended(target: Target) -> None:
+    from datetime import timedelta
+
+    impatient = open_warehouse(statement_timeout=timedelta(seconds=2))
+
+    with (
+        pytest.raises(WarehouseError, match="timed out"),
+        impatient.open_stage(target, "b1", "long") as writer,
+    ):
+        writer.write(Recompute((DAY,), f"SELECT s.id, DATE '{DAY.key}' AS day, 1.00 AS amount FROM ({ENDLESS}) AS s"))
+    impatient.close()
+
+
+def test_rows_that_break_a_constraint_are_refused_when_they_land(warehouse: Warehouse, target: Target) -> None:
+    ready = publication(warehouse, target, staged(warehouse, target))
+    run(f"ALTER TABLE {TABLE} ADD CONSTRAINT small CHECK (amount < 10)")
+
+    with pytest.raises(PublishRefused, match="small"):
+        warehouse.replace_partitions(target, ready)
+
+    assert amounts() == {1: "1.00", 2: "2.00", 3: "3.00"}
+
+
+def test_an_append_only_table_is_refused(warehouse: Warehouse) -> None:
+    run(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+
+    with pytest.raises(SpecError, match="appendOnly"):
+        warehouse.describe(TABLE, "day", ["id"])
+
+
+def test_a_table_of_other_files_is_refused(warehouse: Warehouse) -> None:
+    run("CREATE TABLE analytics.other (id BIGINT, day DATE) USING parquet")
+
+    with pytest.raises(SpecError, match="parquet files"):
+        warehouse.describe("analytics.other", "day", ["id"])
+
+
+def test_a_killed_writer_s_stage_is_listed_with_its_backfill_and_dropped(warehouse: Warehouse, target: Target) -> None:
+    location = staged(warehouse, target).partitions[0].location
+
+    (item,) = warehouse.storage()
+    assert (item.backfill_id, item.kind, item.location) == ("b1", "stage", location)
+    assert item.bytes > 0
+    warehouse.drop(location)
+    warehouse.drop(location)
+    assert warehouse.storage() == ()
+
+
+@pytest.mark.parametrize(
+    "location", ["analytics.shop", "shop", "stage__b1__x`; DROP TABLE analytics.shop; --__0123456789ab"]
+)
+def test_nothing_but_a_stage_or_a_backup_can_be_dropped(warehouse: Warehouse, location: str) -> None:
+    with pytest.raises(WarehouseError, match="is not the location"):
+        warehouse.drop(location)
+
+    assert len(amounts()) == 3
