@@ -12,6 +12,7 @@ import pytest
 
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.spec.schema import text
 from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.spec.tree import read_tree
@@ -137,7 +138,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     documents = spec.model_dump(mode="json")
     found = {**documents, **documents["target"], **documents["transform"], **documents["compute"]}
     found |= {**documents["publish"], **documents["rollback"], **documents["trial"], "on_moved": "refuse"}
-    found |= {"mode": spec.schema_gate.mode}
+    found |= {"mode": spec.schema_gate.mode, "severity": ReportQuery.model_fields["severity"].default}
     found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
         mode="json", include={"every", "give_up_after"}
     )
