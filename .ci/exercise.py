@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pkgutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def read_dags() -> dict[str, Any]:
     from airflow import settings
     from airflow.dag_processing.dagbag import DagBag
 
+    sys.path.append(settings.DAGS_FOLDER)  # as the DAG processor does
     bag = DagBag(settings.DAGS_FOLDER)
     if bag.import_errors or not bag.dags:
         raise SystemExit(f"{settings.DAGS_FOLDER}: {len(bag.dags)} DAGs; errors: {bag.import_errors}")

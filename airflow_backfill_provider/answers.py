@@ -38,8 +38,7 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         ),
         Answer(
             question="Is the re-run safe?",
-            answer=f"each partition is recomputed from {'the SQL file of its era' if spec.transform.eras else 'the same SQL file'} "
-            f"({spec.transform.files}) into staging; "
+            answer=f"each partition is recomputed from {spec.transform.in_words} into staging; "
             f"rows are identified by {', '.join(spec.target.key)}; a replaced range converges when run again; "
             f"{'one partition is tried first: staged twice, published and rolled back on a copy' if spec.trial.enabled else 'no trial'}",
             written=True,

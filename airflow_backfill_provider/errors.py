@@ -5,7 +5,9 @@
     BackfillError
     ├── SpecError                  the spec cannot be run as written
     ├── RequestError               the trigger's conf cannot be planned
-    ├── TransformRefused           the SQL cannot be redirected into staging, or does not fit the target
+    ├── TransformRefused           the transform cannot be redirected into staging, or does not fit the target
+    ├── CodeFailed                 code of the team's own raised; may work when tried again
+    ├── StrayWrite                 code of the team's own wrote to something else than its stage; ``.moved``
     ├── Stopped                    a stop signal is set, or cannot be read
     │   └── BudgetExceeded         a budget of the spec is used up
     ├── Throttled                  others need the warehouse; ``.again_at``
@@ -27,7 +29,7 @@
     └── LedgerError                the ledger said no, or cannot be read
         └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
 
-Only :class:`ConnectionLost` and :class:`LockTimeout` are worth a retry.
+Only :class:`ConnectionLost`, :class:`LockTimeout` and :class:`CodeFailed` are worth a retry.
 """
 
 from __future__ import annotations
@@ -50,7 +52,22 @@ class RequestError(BackfillError):
 
 
 class TransformRefused(BackfillError):
-    """The SQL cannot be redirected into staging, or its columns do not fit the target."""
+    """The transform cannot be redirected into staging, or its columns do not fit the target."""
+
+
+class CodeFailed(BackfillError):
+    """Code of the team's own raised; the same call may work when tried again."""
+
+
+class StrayWrite(BackfillError):
+    """Code of the team's own wrote to something else than its stage; nothing was published.
+
+    ``moved`` maps partition key to (rows before, rows after); it is empty where the write was undone.
+    """
+
+    def __init__(self, message: str, moved: Mapping[str, tuple[int, int]]) -> None:
+        super().__init__(message)
+        self.moved = dict(moved)
 
 
 class Stopped(BackfillError):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -15,11 +15,12 @@ from pydantic import TypeAdapter
 from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
 from airflow_backfill_provider.batches import Batch, deal
-from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
-from airflow_backfill_provider.errors import RequestError, SpecError, TransformRefused
+from airflow_backfill_provider.errors import RequestError, SpecError
 from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
+from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -27,7 +28,6 @@ from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
-from airflow_backfill_provider.transform import lint, prepare
 from airflow_backfill_provider.warehouses.base import (
     Capabilities,
     ChildSwap,
@@ -39,19 +39,7 @@ from airflow_backfill_provider.warehouses.base import (
     Warehouse,
 )
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
-
-
-class PlannedEra(Frozen):
-    """The partitions that one SQL file recomputes."""
-
-    file: str
-    label: str
-    """First and last key."""
-    partitions: int
-    first_key: str
-    first_sql: str
-    """The first partition's rendered SQL, as it will run."""
+from airflow_backfill_provider.windows import Grain, Partition, Window, parse_key, periods
 
 
 class Plan(Frozen):
@@ -90,7 +78,7 @@ class Plan(Frozen):
     schema_section: tuple[ColumnFit, ...] = ()
     """How the transform's columns land in the target's; of every file that the range touches."""
     eras: tuple[PlannedEra, ...]
-    """The SQL files that the range touches, in its order; one, unless ``transform.eras`` has several there."""
+    """What recomputes the range, in its order; one, unless ``transform.eras`` has several files there."""
     rows_per_second: int
     replaced_per_second: int | None
     swap: ChildSwap | None = None
@@ -105,6 +93,11 @@ class Plan(Frozen):
     def resolution(self) -> Resolution:
         """What the request came to when the plan was made."""
         return Resolution(self.partitions, self.skipped, self.resolved, self.notes)
+
+    @property
+    def recomputer(self) -> Recomputer:
+        """What recomputes the partitions as they were planned."""
+        return recomputer_of(self.spec, self.dialect, self.arrived)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -287,7 +280,7 @@ def build_plan(
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
-    :raises TransformRefused: the SQL cannot be redirected, or its columns do not fit the target's.
+    :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
     """
     asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
@@ -325,13 +318,16 @@ def build_plan(
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
+    recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
-        era = _planned_era(spec, members, capabilities.dialect, cutoff)
+        era = recomputer.plan(members)
         eras.append(era)
-        fits += fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
-        findings = lint(spec, members[0], capabilities.dialect, _columns_of(warehouse))
-        warnings += [f"{era.file}, {finding}" if spec.transform.eras else str(finding) for finding in findings]
+        fits += recomputer.fits(era, target, warehouse)
+        findings = recomputer.findings(members[0], warehouse)
+        warnings += [f"{era.file}, {finding}" if spec.transform.stretches else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
+    if partitions:
+        warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
     _require_arrivals(spec, warehouse, target, partitions, versions)
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
@@ -370,7 +366,7 @@ def build_plan(
         swap=swap,
         answers=answers(spec, request),
         warnings=tuple(warnings),
-        not_proven=(*NOT_PROVEN, *capabilities.unproven),
+        not_proven=(*NOT_PROVEN, *recomputer.unproven, *capabilities.unproven),
         code_revision=code_revision,
     )
     plan.require_short_write_block()
@@ -399,7 +395,8 @@ def target_reading(spec: BackfillSpec) -> Reading:
 
 def latest_versions(spec: BackfillSpec, warehouse: Warehouse, eras: Sequence[PlannedEra]) -> dict[str, int]:
     """The version that each source has at this moment; empty where the engine keeps none."""
-    return warehouse.source_versions([era.first_sql for era in eras], [spec.source.table] if spec.source else [])
+    selects = [era.first_sql for era in eras if era.first_sql]
+    return warehouse.source_versions(selects, [spec.source.table] if spec.source else [])
 
 
 def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: Versions) -> Source:
@@ -410,27 +407,17 @@ def source_rows(source: SourceSpec, spec: BackfillSpec, arrived: str, versions: 
     return Source(source.table, source.partition_by, reading, arrived, versions)
 
 
-def _planned_era(spec: BackfillSpec, partitions: Sequence[Partition], dialect: str, cutoff: str) -> PlannedEra:
-    first = partitions[0]
-    return PlannedEra(
-        file=spec.transform_of(first).file or "inline",
-        label=describe(partitions),
-        partitions=len(partitions),
-        first_key=first.key,
-        first_sql=prepare(spec, first, dialect, cutoff),
-    )
+_A_LONG_RUN = timedelta(days=1)
+"""How long a backfill may take with its approvals and retries, unless the spec bounds it."""
 
 
-def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
-    """The columns of a table by its name in SQL; none of what is no table, such as a column that is unnested."""
+def _may_take(spec: BackfillSpec) -> timedelta:
+    return spec.compute.max_runtime or _A_LONG_RUN
 
-    def ask(table: str) -> tuple[str, ...]:
-        try:
-            return tuple(column.name for column in warehouse.select_columns(f"SELECT * FROM {table}"))  # noqa: S608
-        except TransformRefused:
-            return ()
 
-    return ask
+def _first_run(partitions: Sequence[Partition]) -> datetime | None:
+    """When the first of them could be computed for the first time; None of a list, where nothing tells."""
+    return min((one.window.end for one in partitions if isinstance(one.span, Window)), default=None)
 
 
 def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequence[Skipped]) -> list[str]:

@@ -86,9 +86,9 @@ def preview(plan: Plan) -> str:
     lines.append("Not proven")
     lines += [f"  - {sentence}" for sentence in plan.not_proven]
     for era in plan.eras:
-        of_file = f", {era.file} for {era.partitions} partitions: {era.label}" if plan.spec.transform.eras else ""
-        lines.append(f"SQL of the first partition ({era.first_key}{of_file})")
-        lines += [f"    {line}" for line in era.first_sql.splitlines()]
+        of_file = f" ({era.file} for {era.partitions} partitions: {era.label})" if plan.spec.transform.stretches else ""
+        lines.append(f"{era.title}{of_file}")
+        lines += [f"    {line}" for line in era.text.splitlines()]
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +18,14 @@ from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.plan import build_plan
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.load import load_spec
+from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 
 
 def plan(args: Namespace) -> None:
     """Print the plan that a trigger with the same range would make."""
     with plain_errors():
-        spec = load_spec(args.spec)
+        spec = _read(args.spec)
         request = Request.from_conf(
             {
                 "start_date": args.from_date,
@@ -52,10 +54,16 @@ def plan(args: Namespace) -> None:
         print(preview(made))
 
 
+def _read(path: str) -> BackfillSpec:
+    """The spec, with the folder of the DAG files on ``sys.path`` as it is where DAGs are read: its code may lie there."""
+    sys.path.append(conf.get("core", "dags_folder"))
+    return load_spec(path)
+
+
 def validate_spec(args: Namespace) -> None:
     """Say whether a spec can be read, with every problem of the file at once."""
     with plain_errors():
-        spec = load_spec(args.spec)
+        spec = _read(args.spec)
         print(f"{args.spec} is fine: {spec.name} rebuilds {spec.target.table} by {spec.target.grain}.")
 
 

@@ -17,7 +17,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Throttled
+from airflow_backfill_provider.errors import BackfillError, CodeFailed, ConnectionLost, LockTimeout, Throttled
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
@@ -159,7 +159,7 @@ def airflow_errors() -> Iterator[None]:
     except Throttled as wait:
         logging.getLogger(__name__).info("%s", wait)
         raise AirflowRescheduleException(wait.again_at) from wait  # type: ignore[no-untyped-call]
-    except (ConnectionLost, LockTimeout) as error:
+    except (ConnectionLost, LockTimeout, CodeFailed) as error:
         raise AirflowException(str(error)) from error
     except BackfillError as error:
         raise AirflowFailException(str(error)) from error

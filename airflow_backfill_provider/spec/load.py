@@ -81,6 +81,11 @@ def _read_files(tree: Tree, origin: str, read_sql: Callable[[str], str]) -> dict
     if not isinstance(transform, dict):
         return data
 
+    if "source" in transform:
+        place = ("transform", "source")
+        message = "the text of the module is found by itself; write transform.python alone"
+        tree.problems.append(Problem(tree.line(place), Problem.write(place), message))
+
     def read(entry: Any, *path: str | int) -> Any:
         return _with_text(entry, path, tree, origin, read_sql) if isinstance(entry, dict) else entry
 

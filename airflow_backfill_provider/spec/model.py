@@ -6,14 +6,12 @@ file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whol
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
-    JsonValue,
     ValidationError,
     field_validator,
     model_validator,
@@ -25,11 +23,12 @@ from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
 from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
-from airflow_backfill_provider.spec.eras import Era, era_at, faults
+from airflow_backfill_provider.spec.eras import faults
 from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
 from airflow_backfill_provider.spec.quantities import Bytes, Duration, write_duration, write_size
 from airflow_backfill_provider.spec.range_evidence import RangeSpec
 from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.spec.transforms import Transform
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
@@ -64,55 +63,6 @@ class TargetSpec(Frozen):
                 if getattr(self, name) not in (None, "UTC"):
                     raise ValueError(f"{name} says how a column tells time, and grain list has none; leave it out")
         return self
-
-
-class SqlTransform(Frozen):
-    """The SELECT (or one INSERT … SELECT, or CREATE TABLE … AS) that the scheduled pipeline runs."""
-
-    sql: str = ""
-    """In YAML the path of the file, relative to the spec; once loaded its text. Either this or ``eras``."""
-    file: str | None = None
-    """The path it was read from, for messages."""
-    eras: tuple[Era, ...] = ()
-    """Other SQL for other stretches of history, oldest first; a partition belongs to the era that its start lies in."""
-    params: dict[str, JsonValue] = Field(default_factory=dict)
-    logical_date: Literal["start", "end"] | None = None
-    """What ``ds``, ``ts`` and ``logical_date`` mean in the file: the partition's start or its end."""
-    scope: Literal["partition", "range"] = "partition"
-    """How often the file runs: once per partition, or once for all partitions of a task that lie side by side. The
-    second is faster, and allowed only while three neighbours give the same rows both ways."""
-
-    @model_validator(mode="after")
-    def _one_of(self) -> SqlTransform:
-        if bool(self.sql) == bool(self.eras):
-            raise ValueError("give either sql, the path of the SQL file, or eras: [{until: …, sql: …}, {sql: …}]")
-        return self
-
-    @property
-    def files(self) -> str:
-        """The files it was read from, in words."""
-        if not self.eras:
-            return self.file or "inline"
-        return ", ".join(f"{era.file or 'inline'}{f' until {era.until}' if era.until else ''}" for era in self.eras)
-
-    @model_validator(mode="after")
-    def _a_range_has_no_logical_date(self) -> SqlTransform:
-        if self.scope == "range" and self.logical_date is not None:
-            raise ValueError(
-                "scope: range runs the file once for many partitions, which have no logical date in common: use "
-                "data_interval_start and data_interval_end in the file, or scope: partition"
-            )
-        return self
-
-    @field_validator("params")
-    @classmethod
-    def _finite(cls, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        # NaN has no JSON form, so it could be neither stored in a plan nor hashed.
-        try:
-            json.dumps(params, allow_nan=False)
-        except ValueError as error:
-            raise ValueError("params are JSON values; NaN and infinity are not") from error
-        return params
 
 
 class HistoryTable(Frozen):
@@ -306,7 +256,7 @@ class BackfillSpec(Frozen):
     new_columns: tuple[Identifier, ...] = ()
     """With ``kind: new_column``, the columns of the target that the backfill fills."""
     target: TargetSpec
-    transform: SqlTransform
+    transform: Transform
     compute: ComputeSpec
     source: SourceSpec | None = None
     range: RangeSpec = RangeSpec()
@@ -331,16 +281,8 @@ class BackfillSpec(Frozen):
         return name
 
     def era_of(self, partition: Partition) -> int:
-        """The number of the era that the partition's start lies in; 0 when one file is for all of history."""
-        eras, target = self.transform.eras, self.target
-        return era_at(eras, partition.window.start, target.grain, target.timezone) if eras else 0
-
-    def transform_of(self, partition: Partition) -> SqlTransform:
-        """The transform with the one SQL text that recomputes the partition: that of its era."""
-        if not self.transform.eras:
-            return self.transform
-        era = self.transform.eras[self.era_of(partition)]
-        return self.transform.model_copy(update={"sql": era.sql, "file": era.file, "eras": ()})
+        """The number of the era that the partition's start lies in; 0 when one transform is for all of history."""
+        return self.transform.era_of(partition.span, self.target.grain, self.target.timezone)
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -440,7 +382,7 @@ class BackfillSpec(Frozen):
     def _a_list_has_no_dates(self) -> BackfillSpec:
         if self.target.grain is Grain.LIST:
             if self.transform.logical_date is not None:
-                raise ValueError("transform.logical_date has no meaning for grain list; the SQL has partition_value")
+                raise ValueError("transform.logical_date has no meaning for grain list; use partition_value")
             if self.source is not None and (self.source.column_format or self.source.column_timezone):
                 raise ValueError(
                     "source.column_format and column_timezone have no meaning for grain list; leave them out"
@@ -449,7 +391,7 @@ class BackfillSpec(Frozen):
 
     @model_validator(mode="after")
     def _eras_end_where_partitions_do(self) -> BackfillSpec:
-        eras, target = self.transform.eras, self.target
+        eras, target = self.transform.stretches, self.target
         if eras and target.grain is Grain.LIST:
             raise ValueError("transform.eras are stretches of time, and grain list has none; use sql")
         if wrong := list(faults(eras, target.grain, target.timezone)):
@@ -472,6 +414,15 @@ class BackfillSpec(Frozen):
         names = [one.name for one in self.throttle]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two throttles are called {repeated[0]!r}; give each a name of its own")
+        return self
+
+    @model_validator(mode="after")
+    def _a_cutoff_is_written_into_sql(self) -> BackfillSpec:
+        if self.source is not None and self.source.cutoff is not None and not self.transform.is_sql:
+            raise ValueError(
+                "source.cutoff is written into SQL, and this transform is code, which reads the source by itself: leave "
+                "the cutoff out, and bound what the code reads"
+            )
         return self
 
     @model_validator(mode="after")

@@ -112,7 +112,7 @@ def _known_keys(model: type[BaseModel], loc: Path) -> set[str]:
         if fields:
             here = [inner for found in fields for inner in _models((found.annotation, *found.metadata))]
         else:
-            here = [found for found in here if _kind_of(found) == part] or here
+            here = [found for found in here if part in (_kind_of(found), found.__name__)] or here
     return {name for found in here for name in found.model_fields if name != "kind" or _kind_of(found) is None}
 
 

@@ -19,6 +19,8 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 
 _SPEC = "airflow_backfill_provider.spec."
 _BOUND = {"type": ["number", "string"], "pattern": r"^\s*[-+]?[0-9.]+\s*%?\s*$"}
+_WAYS = {"python": "PythonTransform"}
+"""The model of a transform by the key that only it has; without any, it is SQL."""
 _CHANGE = {
     "description": "[low, high]: two numbers, or two percentages of the old value.",
     "type": "array",
@@ -44,6 +46,10 @@ def spec_schema() -> dict[str, Any]:
             "description": "The path of the SQL file, relative to this file.",
         }
     definitions["SqlTransform"]["oneOf"] = [{"required": ["sql"]}, {"required": ["eras"]}]
+    del definitions["PythonTransform"]["properties"]["source"]
+    # Not oneOf: an editor would only say that neither way fits.
+    way_of = {key: {"$ref": f"#/$defs/{name}"} for key, name in _WAYS.items()}
+    schema["properties"]["transform"] = _by_key(way_of, {"$ref": "#/$defs/SqlTransform"})
     definitions["Change"] = _CHANGE
     for name in ("checks", "compare"):
         entries = schema["properties"][name]
@@ -67,6 +73,13 @@ def _one_key(references: list[str], definitions: dict[str, Any]) -> dict[str, An
     properties = {kind: {"$ref": reference} for kind, reference in kinds.items()}
     bounds = {"minProperties": 1, "maxProperties": 1, "additionalProperties": False}
     return {"type": "object", "properties": properties, **bounds}
+
+
+def _by_key(choices: dict[str, Any], otherwise: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the first of these keys that is there."""
+    for key, choice in reversed(choices.items()):
+        otherwise = {"if": {"required": [key]}, "then": choice, "else": otherwise}
+    return otherwise
 
 
 def _models(base: type[BaseModel]) -> list[type[BaseModel]]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, WarehouseError
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.recompute import write
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, StageWriter
 
@@ -15,20 +16,20 @@ from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition
 def aside(work: Work, plan: Plan, label: str, *ways: Recompute) -> Iterator[StagedPartition]:
     """The partition as the first of these that the engine can run computes it; thrown away at the end."""
     with work.warehouse.open_stage(plan.target, work.backfill_id, label) as writer:
-        (staged,) = _written(work, writer, ways)
+        (staged,) = _written(work, plan, writer, ways)
     try:
         yield staged
     finally:
         work.warehouse.drop(writer.location)
 
 
-def _written(work: Work, writer: StageWriter, ways: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
+def _written(work: Work, plan: Plan, writer: StageWriter, ways: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
     try:
-        return writer.write(ways[0])
+        return write(work, plan, writer, ways[:1])
     except (ConnectionLost, LockTimeout):
         raise
     except WarehouseError as error:
         if len(ways) == 1:
             raise
         work.log.info("Rows cannot be put into another order here (%s); the SQL runs as it is written.", error)
-        return _written(work, writer, ways[1:])
+        return _written(work, plan, writer, ways[1:])

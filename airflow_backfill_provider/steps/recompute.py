@@ -1,15 +1,16 @@
-"""From partitions to the SELECTs that recompute them: one each, or one for all that lie side by side."""
+"""From partitions to what recomputes them: a run each, or one for all that lie side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.watch import watched
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.transform import prepare
-from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition
+from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition, StageWriter
 from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
 
 NEIGHBOURS = 3
@@ -19,20 +20,29 @@ PROOF_EVENT = "range_scope_proved"
 
 
 def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
-    """One SELECT per partition."""
+    """One run per partition."""
     return tuple(_recompute(plan, (partition,), partition) for partition in partitions)
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
-    """One SELECT for all partitions that lie side by side in one era."""
+    """One run for all partitions that lie side by side in one era."""
     return tuple(
         _recompute(plan, run, _spanning(run)) for era in _by_era(plan, partitions).values() for run in side_by_side(era)
     )
 
 
 def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partition) -> Recompute:
-    select = prepare(plan.spec, interval, plan.dialect, plan.arrived)
-    return Recompute(partitions, select, plan.spec.publish.keep_unmatched, versions=plan.source_versions)
+    return plan.recomputer.recompute(partitions, interval, plan.source_versions)
+
+
+def write(work: Work, plan: Plan, writer: StageWriter, recomputes: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
+    """Stage these, watching what is published while code of the team's own runs.
+
+    :raises StrayWrite: published rows changed meanwhile; nothing of it counts as staged.
+    """
+    of_code = [partition for recompute in recomputes if recompute.fill for partition in recompute.partitions]
+    with watched(work, plan, of_code) if of_code else nullcontext():
+        return writer.write(*recomputes)
 
 
 def prove_range_scope(work: Work, plan: Plan, partitions: Sequence[Partition], around: Partition | None = None) -> bool:
@@ -88,9 +98,9 @@ def _by_era(plan: Plan, partitions: Sequence[Partition]) -> dict[int, list[Parti
 def _both_ways(
     work: Work, plan: Plan, neighbours: Sequence[Partition]
 ) -> tuple[dict[str, Fingerprint], dict[str, Fingerprint]]:
-    """What the file gives for each partition alone, and together; staged aside and thrown away."""
+    """What each partition comes to alone, and together; staged aside and thrown away."""
     with work.warehouse.open_stage(plan.target, work.backfill_id, "proof") as writer:
-        alone, jointly = (writer.write(*way(plan, neighbours)) for way in (one_by_one, together))
+        alone, jointly = (write(work, plan, writer, way(plan, neighbours)) for way in (one_by_one, together))
     work.warehouse.drop(writer.location)
     return _marks(alone), _marks(jointly)
 

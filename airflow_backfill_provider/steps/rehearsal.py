@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 
 from airflow_backfill_provider.errors import (
     BackfillError,
     ConnectionLost,
     LockTimeout,
     PublishRefused,
-    RequestError,
     Stopped,
     TrialFailed,
 )
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.mechanism import change, undo
+from airflow_backfill_provider.steps.neighbours import neighbours
 from airflow_backfill_provider.steps.receipts import written_by
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import (
@@ -32,9 +31,8 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StagedPartition,
 )
-from airflow_backfill_provider.windows import Grain, Partition, Window, partition_at
+from airflow_backfill_provider.windows import Partition
 
-_TICK = timedelta(microseconds=1)
 _MILLION = 1_000_000
 
 
@@ -67,7 +65,7 @@ def rehearse(work: Work, plan: Plan, staged: StagedPartition) -> Rehearsal:
     :raises TrialFailed: one of these is not so, or the engine refused a step that the real publish would take.
     :raises TargetMoved: the published partition is not what the plan saw.
     """
-    beside = _neighbours(plan, staged.partition)
+    beside = neighbours(plan, staged.partition)
     with ExitStack() as opened:
         with _as_trial(staged):
             shadow, around = opened.enter_context(_shadow(work, plan, staged, beside))
@@ -172,20 +170,6 @@ def _as_trial(staged: StagedPartition) -> Iterator[None]:
             f"The publish of {staged.partition.key} was rehearsed on a copy and went wrong there: {error} No other partition was "
             "computed, and the published table is as it was. Mend the cause and clear the trial."
         ) from error
-
-
-def _neighbours(plan: Plan, partition: Partition) -> tuple[Partition, ...]:
-    """The partitions before and after it, of the range or not; a value's are those beside it in the plan."""
-    target = plan.spec.target
-    if target.grain is Grain.LIST or not isinstance(partition.span, Window):
-        place = plan.partitions.index(partition)
-        return plan.partitions[max(place - 1, 0) : place] + plan.partitions[place + 1 : place + 2]
-    found = []
-    with suppress(RequestError, OverflowError):  # the calendar begins here
-        found.append(partition_at(partition.span.start - _TICK, target.grain, target.timezone))
-    with suppress(RequestError):  # or ends here
-        found.append(partition_at(partition.span.end, target.grain, target.timezone))
-    return tuple(found)
 
 
 def _timed(step: Callable[[], object]) -> float:

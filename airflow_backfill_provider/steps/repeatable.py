@@ -1,9 +1,8 @@
-"""Whether a second run of the SQL over the same source gives the same rows, each once; shown on one partition."""
+"""Whether a second run of the transform over the same source gives the same rows, each once; shown on one partition."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.plan import Plan, count_source
@@ -11,8 +10,8 @@ from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.transform import ORDER_DEPENDENT, Finding, over, reordered, unrepeatable
-from airflow_backfill_provider.warehouses.base import AFTERWARDS, Staged, StagedPartition
+from airflow_backfill_provider.transform import Finding
+from airflow_backfill_provider.warehouses.base import Staged, StagedPartition
 
 _SHOWN = 5
 _LABEL = "trial"
@@ -26,25 +25,23 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
 
     :raises TrialFailed: the runs differ, or a key is staged twice; naming columns, rows, and what in the SQL may do it.
     """
+    recomputer = plan.recomputer
     (plain,) = one_by_one(plan, [first.partition])
     _require_each_once(work, plan, first)
-    suspects = unrepeatable(plan.spec, first.partition, plan.dialect)
-    if {finding.code for finding in suspects} & ORDER_DEPENDENT:
-        shuffled = reordered(plain.select, plan.dialect)
-    else:
-        shuffled = None
-    if shuffled is not None:
+    suspects = recomputer.unrepeatable(first.partition)
+    ways = recomputer.again(plain, suspects)
+    if len(ways) > 1:
         work.log.info("%s is computed again over the same rows in another order.", first.partition.key)
-    with aside(work, plan, _LABEL, *([replace(plain, select=shuffled)] if shuffled else []), plain) as second:
+    with aside(work, plan, _LABEL, *ways) as second:
         if difference := _difference(work, plan, first, second):
             raise TrialFailed(
                 f"{first.partition.key} was computed twice, and the two runs differ: {difference}. "
                 f"{_likely(work, plan, first, suspects)} {_way_on(work)}"
             )
-    rerun = over(plain.select, plan.target.table, AFTERWARDS, plan.dialect)
+    rerun = recomputer.afterwards(plain, first)
     if rerun is None:
         return
-    with aside(work, plan, _LABEL, replace(plain, select=rerun, over=first)) as third:
+    with aside(work, plan, _LABEL, rerun) as third:
         if difference := _difference(work, plan, first, third):
             raise TrialFailed(
                 f"{first.partition.key} was computed again over its own result, as a second run would once it is published, and "
@@ -94,7 +91,7 @@ def _likely(work: Work, plan: Plan, staged: StagedPartition, suspects: Sequence[
             "compare: [row_diff: {exclude_columns: […]}]."
         )
     return (
-        "Nothing in the SQL is known to do that: look for a function of your own, a sum of floating point numbers, whose last "
+        "Nothing in it is known to do that: look for a clock, a random number, a function of your own, a sum of floating point numbers, whose last "
         "digits depend on the order of rows, or a table that is being written."
     )
 
@@ -112,6 +109,6 @@ def _require_each_once(work: Work, plan: Plan, staged: StagedPartition) -> None:
 
 def _way_on(work: Work) -> str:
     return (
-        "No other partition was computed, and nothing was published. Mend the SQL and trigger the DAG with "
+        "No other partition was computed, and nothing was published. Mend it and trigger the DAG with "
         f'{{"backfill_id": "{work.backfill_id}", "restage": true}}; or clear the trial when the cause is outside of the SQL.'
     )

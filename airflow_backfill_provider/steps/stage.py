@@ -6,13 +6,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout, Stopped, WarehouseError
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    CodeFailed,
+    ConnectionLost,
+    LockTimeout,
+    Stopped,
+    StrayWrite,
+    TargetMoved,
+    WarehouseError,
+)
 from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
-from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together
+from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
@@ -37,6 +46,8 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
     :raises WarehouseError: at least one partition failed; the message names each with its error.
+    :raises CodeFailed: the same, where code of the team's own raised for every one that did.
+    :raises StrayWrite: code of the team's own wrote to what is published.
     :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays.
     """
     work.stop_or_go()
@@ -68,7 +79,9 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
             batch.stage(group)
     batch.budgets.require_amounts()
     if batch.failures:
-        raise WarehouseError(
+        # What only code said no to may be gone when the task is tried again.
+        all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
+        raise (CodeFailed if all_of_code else WarehouseError)(
             f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; the others are. "
             + " ".join(f"{key}: {error}" for key, error in batch.failures.items())
             + " Mend the cause and clear this task; finished partitions are reused."
@@ -100,8 +113,8 @@ class _Batch:
         self.budgets.require()
         started = time.monotonic()
         try:
-            staged = self._writer.write(*self._recomputes(self._plan, group))
-        except (Stopped, ConnectionLost, LockTimeout):
+            staged = write(work, self._plan, self._writer, self._recomputes(self._plan, group))
+        except (Stopped, ConnectionLost, LockTimeout, StrayWrite, TargetMoved):
             raise
         except BackfillError as error:
             if len(group) > 1:

@@ -6,7 +6,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.transform.cutoff import cut_off
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
-from airflow_backfill_provider.transform.render import render
+from airflow_backfill_provider.transform.render import names_of, render, sql_of
 from airflow_backfill_provider.transform.second_run import over, reordered
 from airflow_backfill_provider.windows import Partition
 
@@ -14,11 +14,13 @@ __all__ = [
     "ORDER_DEPENDENT",
     "Finding",
     "lint",
+    "names_of",
     "over",
     "prepare",
     "render",
     "reordered",
     "require_query",
+    "sql_of",
     "to_select",
     "unrepeatable",
 ]
@@ -31,7 +33,7 @@ def prepare(spec: BackfillSpec, partition: Partition, dialect: str, arrived: str
     :raises TransformRefused: the file cannot be rendered, is not a statement whose write can be redirected, or reads the
         source in a way that cannot be bounded.
     """
-    transform = spec.transform_of(partition)
+    transform = sql_of(spec, partition)
     origin = transform.file or "The SQL"
     select = to_select(render(transform, partition), spec.target.table, dialect, origin)
     if spec.source is None or spec.source.cutoff is None:

@@ -15,7 +15,7 @@ from sqlglot import exp
 from airflow_backfill_provider.spec.model import BackfillSpec, TargetSpec
 from airflow_backfill_provider.transform.history import ColumnsOf, read_as_of_today
 from airflow_backfill_provider.transform.parse import Query, function_name, parse, same_table, tables_read
-from airflow_backfill_provider.transform.render import render, utc_dates
+from airflow_backfill_provider.transform.render import render, sql_of, utc_dates
 from airflow_backfill_provider.windows import Grain, Partition, Value, partition_at
 
 _CLOCK = frozenset(
@@ -69,7 +69,7 @@ def lint(
 
     :raises TransformRefused: as :func:`airflow_backfill_provider.transform.prepare`.
     """
-    transform = spec.transform_of(partition)
+    transform = sql_of(spec, partition)
     query, elsewhere = (
         parse(render(transform, one), spec.target.table, dialect, transform.file or "The SQL")
         for one in (partition, _another(spec, partition))  # by one file, whatever the era of the other partition
@@ -124,7 +124,7 @@ def unrepeatable(spec: BackfillSpec, partition: Partition, dialect: str) -> tupl
 
     :raises TransformRefused: as :func:`lint`.
     """
-    transform = spec.transform_of(partition)
+    transform = sql_of(spec, partition)
     tree = parse(render(transform, partition), spec.target.table, dialect, transform.file or "The SQL").tree
     known = [finding for finding in _nodes(tree, dialect) if finding.code in _UNREPEATABLE]
     ties = [

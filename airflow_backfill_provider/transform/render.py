@@ -13,7 +13,8 @@ from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError
 from jinja2.sandbox import SandboxedEnvironment
 
 from airflow_backfill_provider.errors import TransformRefused
-from airflow_backfill_provider.spec.model import SqlTransform
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.transforms import SqlTransform, TransformSpec
 from airflow_backfill_provider.transform.macros import FILTERS, MACROS
 from airflow_backfill_provider.windows import Partition, Value
 
@@ -41,7 +42,7 @@ def render(transform: SqlTransform, partition: Partition) -> str:
         run; with the line in the file.
     """
     origin = transform.file or "The SQL"
-    names = _names(transform, partition)
+    names = names_of(transform, partition)
     try:
         template, asked_for = _compiled(transform.sql)
         _refuse_unknown({name: line for name, line in asked_for.items() if name not in names}, names, origin)
@@ -63,7 +64,18 @@ def render(transform: SqlTransform, partition: Partition) -> str:
         ) from error
 
 
-def _names(transform: SqlTransform, partition: Partition) -> dict[str, Any]:
+def sql_of(spec: BackfillSpec, partition: Partition) -> SqlTransform:
+    """The one SQL text that recomputes the partition: that of its era.
+
+    :raises TransformRefused: the transform is no SQL.
+    """
+    if not isinstance(spec.transform, SqlTransform):
+        raise TransformRefused(f"{spec.transform.origin} is code, which has no SQL.")
+    return spec.transform.in_era(spec.era_of(partition))
+
+
+def names_of(transform: TransformSpec, partition: Partition) -> dict[str, Any]:
+    """What the transform is told of the partition, by name; see :func:`render`."""
     names: dict[str, Any] = {
         "params": copy.deepcopy(transform.params),  # a template may change its own copy
         "macros": MACROS,

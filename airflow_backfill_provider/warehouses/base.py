@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.spec.metric import Metric, Scalar
@@ -40,6 +40,8 @@ class Capabilities:
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()
     """Sentences the plan prints: what this engine cannot guarantee."""
+    takes_no_code: str = ""
+    """Why code has no :class:`Landing` here, and what to do instead; empty where it has one."""
 
 
 @dataclass(frozen=True)
@@ -329,18 +331,59 @@ AFTERWARDS = "safe_backfill_afterwards"
 """What a SELECT calls the published table as it would be once staged rows were published."""
 
 
+class Landing(Protocol):
+    """An empty table of one batch attempt, with the target's columns and types and without its constraints, for code that is
+    not ours to fill. Nothing of it outlives the write that it was made for."""
+
+    @property
+    def table(self) -> str:
+        """The table, as SQL of :attr:`connection`.
+
+        :raises WarehouseError: the engine has none that code can write to.
+        """
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Its columns, in the target's order."""
+        ...
+
+    @property
+    def connection(self) -> Any:
+        """The engine's own connection, opened when it is first asked for, with which the warehouse can be read and the table
+        written. What it wrote is committed when the code has returned.
+
+        :raises WarehouseError: the engine has none.
+        """
+        ...
+
+    def add(self, rows: Any) -> None:
+        """Add rows by column name: mappings, or a data frame or an Arrow table.
+
+        :raises WarehouseError: they are something else, a column is missing or too much, or a value does not fit.
+        """
+        ...
+
+
+Fill = Callable[[Landing], None]
+"""Code that is not ours, which fills a landing or raises."""
+
+
 @dataclass(frozen=True)
 class Recompute:
-    """One SELECT and the partitions whose rows it returns."""
+    """One SELECT, or code, and the partitions whose rows it returns."""
 
     partitions: tuple[Partition, ...]
-    select: str
+    select: str = ""
+    """Empty when ``fill`` is there."""
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
     over: StagedPartition | None = None
     """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
     versions: Versions = field(default_factory=dict, hash=False)
     """The version of every table that the SELECT reads; without any, it reads the latest of all."""
+    fill: Fill | None = None
+    """Fills a landing, whose rows are staged as if a SELECT had returned them."""
 
 
 @dataclass(frozen=True)
@@ -366,8 +409,10 @@ class StageWriter(Protocol):
     def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
         """Run each SELECT and keep its rows as its partitions' staged rows, by column name, as the target's types.
 
-        All of them are kept in one commit, or none. Writing a partition again replaces what was written for it.
+        All of them are kept in one commit, or none. Writing a partition again replaces what was written for it. Code runs
+        before anything is kept, one after the other; the error that it raises is raised as it is.
 
+        :raises StrayWrite: code wrote to something else by the connection that it was given; that was undone.
         :raises PartitionOverrun: a row lies outside its SELECT's partitions, or has a NULL partition value.
         :raises WarehouseError: a statement failed, or with versions a SELECT reads a table that has none among them.
         """
@@ -408,6 +453,14 @@ class Warehouse(Protocol):
         """Refuse when a version that :meth:`source_versions` gave cannot be read any more; read only.
 
         :raises VersionGone: naming the table and the version.
+        """
+        ...
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        """What speaks against recomputing from these versions, a sentence each; read only.
+
+        :param since: when the range first ran; rows that were changed in place before that are no concern. None: at any time.
+        :param needed: how long the versions must be there to be read.
         """
         ...
 

@@ -18,6 +18,7 @@ PROMISES = {
     "fingerprint": "Fingerprints are equal exactly when the rows are equal as a bag",
     "sources": "A source is read at the version that the plan pinned, or is said to be gone",
     "stage": "A stage holds what its SELECT returned, within its partitions, and is read by nobody else",
+    "code": "Code may fill a stage, is held to what a SELECT is held to, and writes nothing else by the connection it gets",
     "measure": "Every metric is of its own partition; nothing to measure is not zero",
     "checks": "Conditions, tables and expressions of a spec measure rows and can do nothing else",
     "compare": "Old and new rows are matched by key; counts always add up",

@@ -30,6 +30,7 @@ LAYERS = {
     "plan": 4,
     "preview": 4,
     "range_evidence": 4,
+    "recompute": 4,
     "spec_fit": 4,
     "reporting": 5,
     "resolution": 4,

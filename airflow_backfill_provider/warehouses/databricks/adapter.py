@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
@@ -35,7 +35,12 @@ from airflow_backfill_provider.warehouses.databricks.session import Connect, Ses
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
-from airflow_backfill_provider.warehouses.databricks.versions import as_of, require_versions, source_versions
+from airflow_backfill_provider.warehouses.databricks.versions import (
+    as_of,
+    require_versions,
+    source_cautions,
+    source_versions,
+)
 from airflow_backfill_provider.warehouses.databricks.writes import count_identical, merging, replacing
 from airflow_backfill_provider.warehouses.relational.replacement import count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
@@ -83,6 +88,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
+            takes_no_code="Code that runs on an Airflow worker has no place to put its rows in on Databricks. Write the rule as SQL.",
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's history, as long as delta.logRetentionDuration keeps it (30 days by default).",
@@ -106,6 +112,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def require_versions(self, versions: Versions) -> None:
         with self._reading("Reading the versions of the sources") as session:
             require_versions(session, versions)
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        with self._reading("Reading the history of the sources") as session:
+            return tuple(source_cautions(session, versions, since, needed))
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import sqlglot
 from databricks.sql.exc import Error
@@ -14,6 +16,7 @@ from airflow_backfill_provider.warehouses.databricks.catalog import describe_tab
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import message
 from airflow_backfill_provider.warehouses.databricks.session import Session
+from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, soon_gone
 
 
 def source_versions(session: Session, selects: Iterable[str], tables: Iterable[str]) -> dict[str, int]:
@@ -44,6 +47,27 @@ def require_versions(session: Session, versions: Versions) -> None:
             raise VersionGone(
                 f"{name} can no longer be read at version {version}, which the plan pinned: {message(exc)}"
             ) from exc
+
+
+def source_cautions(session: Session, versions: Versions, since: datetime | None, needed: timedelta) -> Iterator[str]:
+    """See :meth:`Warehouse.source_cautions`; by the table's history, as far as it goes back."""
+    for name, version in versions.items():
+        table = SPELLING.quote_path(*name.split("."))
+        commits = map(_commit, session.records(f"DESCRIBE HISTORY {table}"))
+        yield from changed_in_place(name, commits, since, version)
+        properties = {str(row[0]): str(row[1]) for row in session.run(f"SHOW TBLPROPERTIES {table}")}
+        yield from soon_gone(name, properties, needed)
+
+
+def _commit(row: Mapping[str, Any]) -> Commit:
+    metrics, parameters = (dict(row[name] or ()) for name in ("operationMetrics", "operationParameters"))
+    return Commit(
+        version=int(row["version"]),
+        at=row["timestamp"].astimezone(UTC),
+        operation=str(row["operation"]),
+        metrics=metrics,
+        predicate=str(parameters.get("predicate") or ""),
+    )
 
 
 def as_of(version: int) -> str:

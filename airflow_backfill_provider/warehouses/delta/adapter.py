@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
     Column,
+    Fill,
     Fingerprint,
     Publication,
     Published,
@@ -41,13 +42,14 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts, wholesale
 from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.errors import translated
+from airflow_backfill_provider.warehouses.delta.landing import DeltaLanding
 from airflow_backfill_provider.warehouses.delta.publish import Conflict, Held, publish
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.delta.session import DeltaSession, Sessions
+from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession, Sessions
 from airflow_backfill_provider.warehouses.delta.shadow import copy_definition
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
-from airflow_backfill_provider.warehouses.delta.versions import require_version
+from airflow_backfill_provider.warehouses.delta.versions import cautions, require_version
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -128,6 +130,14 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             for name, version in versions.items():
                 require_version(self._root, name, version)
 
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        with translated("Reading the history of the sources"):
+            return tuple(
+                caution
+                for name, version in versions.items()
+                for caution in cautions(self._root, name, version, since, needed)
+            )
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
 
@@ -159,11 +169,21 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             with translated(f"Staging into {location}"), self._sessions.session() as session:
                 self._storage.prepare()
                 stored = partial(self._stored, session)
-                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored)
+                landing = partial(self._landing, session)
+                stage = DeltaStage(self._root, self._storage, session, target, location, self.method, stored, landing)
                 yield stage
         finally:
             if stage is None or stage.is_empty:
                 self.drop(location)
+
+    @contextmanager
+    def _landing(self, session: DeltaSession, target: Target, fill: Fill) -> Iterator[str]:
+        """Run code on a table in memory, which the session can read then; see :data:`relational.stage.Lands`."""
+        with self._sessions.session() as own:
+            landing = DeltaLanding(own, OWN, target)
+            fill(landing)
+            with session.holding(own.connection.table(landing.landed).to_arrow_table()) as rows:
+                yield rows
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

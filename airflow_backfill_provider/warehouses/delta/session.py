@@ -91,6 +91,16 @@ class DeltaSession(Session):
             pinned = self._pinned[uri, version] = Pinned(table, quote(name))
         return pinned
 
+    @contextmanager
+    def holding(self, rows: pyarrow.Table) -> Iterator[str]:
+        """These rows as a table of the session, under a name that no user's SQL can mean."""
+        name = self._register(rows)
+        try:
+            yield quote(name)
+        finally:
+            self._connection.unregister(name)
+            self._registered.remove(name)
+
     def _register(self, rows: pyarrow.Table | FileSystemDataset) -> str:
         """A name for rows of Arrow's, that no user's SQL can mean."""
         name = f"safe_backfill_{uuid4().hex}"

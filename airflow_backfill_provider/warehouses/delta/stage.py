@@ -16,6 +16,7 @@ from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession, Pinned
 from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
+from airflow_backfill_provider.warehouses.relational.stage import Lands
 from airflow_backfill_provider.warehouses.relational.statements import Buckets
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, shown_literal, text_literal
 from airflow_backfill_provider.windows import Partition, describe
@@ -39,8 +40,9 @@ class DeltaStage(RowsByName[DeltaSession]):
         location: str,
         method: str,
         stored: Callable[[str], str],
+        landing: Lands,
     ) -> None:
-        super().__init__(DIALECT, session, _LANDED, target, location, method, stored)
+        super().__init__(DIALECT, session, _LANDED, target, location, method, stored, landing)
         self._root = root
         self._storage = storage
         self._table: DeltaTable | None = None

@@ -1,6 +1,9 @@
-"""Versions of a Delta table: whether one can still be read."""
+"""Versions of a Delta table: whether one can still be read, and what its log says of those before."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -10,6 +13,7 @@ from airflow_backfill_provider.errors import SpecError, VersionGone
 from airflow_backfill_provider.warehouses.delta.dataset import file_sizes
 from airflow_backfill_provider.warehouses.delta.errors import message
 from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, soon_gone
 
 
 def require_version(root: Root, name: str, version: int) -> None:
@@ -29,6 +33,24 @@ def require_version(root: Root, name: str, version: int) -> None:
             f"{gone}: {len(missing)} of its files were vacuumed, such as {missing[0]}. VACUUM removes what a table does "
             "not hold any more after delta.deletedFileRetentionDuration, 7 days unless set."
         )
+
+
+def cautions(root: Root, name: str, version: int, since: datetime | None, needed: timedelta) -> list[str]:
+    """See :meth:`Warehouse.source_cautions`; by the table's log, as far as it goes back."""
+    place = root.locate(name)
+    table = root.open(root.uri(place.schema, place.name))
+    changed = changed_in_place(name, map(_commit, table.history()), since, version)
+    return changed + soon_gone(name, table.metadata().configuration, needed)
+
+
+def _commit(entry: dict[str, Any]) -> Commit:
+    return Commit(
+        version=int(entry["version"]),
+        at=datetime.fromtimestamp(entry["timestamp"] / 1000, UTC),
+        operation=str(entry.get("operation", "")),
+        metrics=entry.get("operationMetrics") or {},
+        predicate=str((entry.get("operationParameters") or {}).get("predicate") or ""),
+    )
 
 
 def _missing(root: Root, uri: str, table: DeltaTable, latest: DeltaTable) -> list[str]:

@@ -22,6 +22,7 @@ from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
     Column,
+    Fill,
     Fingerprint,
     Publication,
     Published,
@@ -40,6 +41,7 @@ from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
+from airflow_backfill_provider.warehouses.duckdb.landing import TABLE, DuckDBLanding
 from airflow_backfill_provider.warehouses.duckdb.publish import publish
 from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Session
 from airflow_backfill_provider.warehouses.duckdb.shadow import copy_definition
@@ -163,13 +165,30 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             with translated(f"Staging into {location}"), self._door.session() as session:
                 database = session.attach(self._files.path(location), options=WRITABLE)
                 stored = partial(self._stored, session)
-                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method, stored)
+                landing = partial(self._landing, session, backfill_id, label)
+                stage = aside.DuckDBStage(self._door, session, database, target, location, self.method, stored, landing)
                 stage.create()
                 with session.bulk_loading():
                     yield stage
         finally:
             if stage is None or stage.is_empty:
                 self._files.drop(location)
+
+    @contextmanager
+    def _landing(self, session: Session, backfill_id: str, label: str, target: Target, fill: Fill) -> Iterator[str]:
+        """Run code on a file of its own, which the session can read then; see :data:`relational.stage.Lands`."""
+        location = self._files.new_location("stage", backfill_id, label)
+        try:
+            with self._door.session_for_code() as own, ExitStack() as inside:
+                database = own.attach(self._files.path(location), options=WRITABLE)
+                landing = DuckDBLanding(own, database, target, lambda: inside.enter_context(self._door.reading(own)))
+                fill(landing)
+                landing.settle()
+            alias = session.attach(self._files.path(location))
+            yield f"{alias}.{TABLE}"
+            session.let_go(alias)
+        finally:
+            self._files.drop(location)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

@@ -79,6 +79,15 @@ class Door:
         self._idle.append(session)
 
     @contextmanager
+    def session_for_code(self) -> Iterator[Session]:
+        """A session as :meth:`session`, which nobody gets afterwards: code may leave anything set in it."""
+        session = self._opened(duckdb.connect(":memory:", config=self._own | self._config))
+        try:
+            yield session
+        finally:
+            self._close(session)
+
+    @contextmanager
     def reading(self, session: Session) -> Iterator[None]:
         """Have the warehouse in the session, as the database that names in SQL mean.
 

@@ -84,11 +84,15 @@ class Session:
         """The names that :meth:`attach` gave, as SQL."""
         return frozenset(self._files)
 
+    def let_go(self, alias: str) -> None:
+        """Let go of the one file that :meth:`attach` gave this name."""
+        self._connection.execute(f"DETACH {alias}")
+        del self._files[alias]
+
     def detach(self) -> None:
         """Let go of every file that :meth:`attach` attached."""
         for alias in list(self._files):
-            self._connection.execute(f"DETACH {alias}")
-            del self._files[alias]
+            self.let_go(alias)
 
     def one_select(self, sql: str) -> str | None:
         """The text without a semicolon at its end, or None when the engine's parser finds anything but one SELECT."""
@@ -102,6 +106,11 @@ class Session:
             elif kind != duckdb.token_type.comment:
                 break
         return text.decode()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The connection itself, for code that is not ours."""
+        return self._connection
 
     def second_look(self, sql: str) -> list[tuple[Any, ...]]:
         """What another connection sees at this moment: committed rows only."""

@@ -12,7 +12,7 @@ from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
-from airflow_backfill_provider.warehouses.relational.stage import Landed, StageTable, stored_columns
+from airflow_backfill_provider.warehouses.relational.stage import Landed, Lands, StageTable, stored_columns
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
 from airflow_backfill_provider.windows import Partition
@@ -87,8 +87,9 @@ class DuckDBStage(RowsByName[Session]):
         location: str,
         method: str,
         stored: Callable[[str], str],
+        landing: Lands,
     ) -> None:
-        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method, stored)
+        super().__init__(DIALECT, session, f"{database}.{ROWS}", target, location, method, stored, landing)
         self._door = door
 
     @contextmanager

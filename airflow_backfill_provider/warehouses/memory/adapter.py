@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import RLock
 from typing import Any
@@ -57,6 +57,7 @@ from airflow_backfill_provider.warehouses.base import (
     Versions,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
+from airflow_backfill_provider.warehouses.code_rows import values_of
 from airflow_backfill_provider.warehouses.memory.measure import (
     Keyed,
     changes_by_column,
@@ -237,6 +238,9 @@ class MemoryWarehouse:
 
     def require_versions(self, versions: Versions) -> None:
         """No version is kept."""
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        return ()
 
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         return {
@@ -583,6 +587,30 @@ class MemoryWarehouse:
             raise WarehouseError(f"{error} is not staged or backed up here; it may have been dropped.") from error
 
 
+class MemoryLanding:
+    """A list of rows; see :class:`airflow_backfill_provider.warehouses.base.Landing`."""
+
+    table = "safe_backfill.landed_rows"
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = tuple(columns)
+        self.rows: list[Row] = []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self._columns)
+
+    @property
+    def connection(self) -> Any:
+        raise WarehouseError("The in-memory warehouse has no connection; return the rows.")
+
+    def add(self, rows: Any) -> None:
+        try:
+            self.rows += [land_row(self._columns, values) for values in values_of(rows, self.columns)]
+        except ValueError as error:
+            raise WarehouseError(f"What the code returned does not fit: {error}. Nothing was kept.") from error
+
+
 class MemoryStage:
     """One batch attempt's stage in a :class:`MemoryWarehouse`."""
 
@@ -606,9 +634,14 @@ class MemoryStage:
         visible = self._warehouse._visible()
         if recompute.over is not None:
             visible[AFTERWARDS] = self._warehouse._afterwards(self._target, recompute.over)
-        query = Select.bind(recompute.select, visible)
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
+        if recompute.fill is None:
+            query = Select.bind(recompute.select, visible)
+        else:
+            landing = MemoryLanding(wanted)
+            recompute.fill(landing)
+            query = Select.bind(f"SELECT * FROM {landing.table}", {landing.table: Table(wanted, tuple(landing.rows))})
         found = [column.name.lower() for column in query.columns]
         names = [column.name.lower() for column in wanted]
         if sorted(found) != sorted(names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -27,6 +27,7 @@ from airflow_backfill_provider.warehouses.base import (
     Capabilities,
     ChildSwap,
     Column,
+    Fill,
     Fingerprint,
     Publication,
     Published,
@@ -42,6 +43,7 @@ from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
 from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied
+from airflow_backfill_provider.warehouses.postgres.landing import PostgresLanding
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
 from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.rights import preflight
@@ -169,12 +171,33 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
                 stored = partial(self._stored, session)
-                stage = PostgresStage(session, self._storage.sql(location), target, location, method, stored)
+                landing = partial(self._landing, session, backfill_id, label)
+                stage = PostgresStage(session, self._storage.sql(location), target, location, method, stored, landing)
                 yield stage
                 self._storage.analyze(session, location)
         finally:
             if stage is not None and stage.is_empty:
                 self._drop_quietly(stage.location)
+
+    @contextmanager
+    def _landing(self, session: Session, backfill_id: str, label: str, target: Target, fill: Fill) -> Iterator[str]:
+        """Run code on a table of its own; see :data:`relational.stage.Lands`."""
+        with session.transaction():
+            place = catalog.locate(session, target.table)
+            columns = [*map(quote, target.column_names)]
+            location = self._storage.create(session, "stage", backfill_id, label, place, columns)
+            self._storage.refuse_wider(session, location, place)
+        table = self._storage.sql(location)
+        try:
+            with ExitStack() as inside:
+                landing = PostgresLanding(
+                    table, target, lambda: inside.enter_context(self._sessions.session_for_code())
+                )
+                fill(landing)
+                landing.settle()
+            yield table
+        finally:
+            self._storage.drop(session, location)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

@@ -92,6 +92,11 @@ class Session:
             return cursor.fetchall()
         return [(cursor.rowcount,)] if cursor.rowcount >= 0 else []
 
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The connection itself, for code that is not ours."""
+        return self._connection
+
     @contextmanager
     def transaction(
         self, *, read_only: bool = False, lock_timeout: timedelta | None = None, planned_by_server: bool = False
@@ -119,6 +124,13 @@ class Session:
             with suppress(psycopg.Error):
                 self._connection.execute("ROLLBACK")
             raise
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """One transaction for code that is not ours, which psycopg lets it neither commit nor undo."""
+        with self._connection.transaction():
+            self.run("; ".join(f"SET LOCAL {name} = {text_literal(value)}" for name, value in self._settings.items()))
+            yield
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -216,6 +228,18 @@ class Sessions:
                 self._idle.append(session)
             else:
                 session.close()
+
+    @contextmanager
+    def session_for_code(self) -> Iterator[Session]:
+        """A session as :meth:`session`, which nobody gets afterwards: code may leave anything set in it."""
+        session = Session(self._connect(), self._statement_timeout, self._lock_timeout)
+        self._busy.add(session)
+        try:
+            with session.lent():
+                yield session
+        finally:
+            self._busy.discard(session)
+            session.close()
 
     def cancel(self) -> None:
         """End every statement that is running now, from any thread."""

@@ -12,7 +12,7 @@ from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.postgres.types import UNKNOWN
-from airflow_backfill_provider.warehouses.relational.stage import Landed, StageTable
+from airflow_backfill_provider.warehouses.relational.stage import Landed, Lands, StageTable
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
 from airflow_backfill_provider.windows import Partition
@@ -24,9 +24,16 @@ class PostgresStage(StageTable[Session]):
     """One batch attempt's stage: a table of its own, so that nothing of another attempt can be in it."""
 
     def __init__(
-        self, session: Session, rows: str, target: Target, location: str, method: str, stored: Callable[[str], str]
+        self,
+        session: Session,
+        rows: str,
+        target: Target,
+        location: str,
+        method: str,
+        stored: Callable[[str], str],
+        landing: Lands,
     ) -> None:
-        super().__init__(DIALECT, session, rows, target, location, method, stored)
+        super().__init__(DIALECT, session, rows, target, location, method, stored, landing)
 
     @contextmanager
     def _writing(self, what: str) -> Iterator[None]:

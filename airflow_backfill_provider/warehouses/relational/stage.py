@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
     Column,
+    Fill,
     Fingerprint,
     Recompute,
     StagedPartition,
@@ -24,6 +25,8 @@ from airflow_backfill_provider.warehouses.sql import quote
 from airflow_backfill_provider.windows import Partition, describe, merge
 
 _Session = TypeVar("_Session", bound=Session)
+Lands = Callable[[Target, Fill], AbstractContextManager[str]]
+"""Runs code on a new landing; the context has the landing's table, as SQL that the stage's session can read."""
 
 
 def stored_columns(columns: Sequence[Column]) -> list[str]:
@@ -61,9 +64,11 @@ class StageTable(ABC, Generic[_Session]):
         location: str,
         method: str,
         stored: Callable[[str], str],
+        landing: Lands,
     ) -> None:
         """``stored`` gives the table of another stage, as SQL that this session can read."""
         self.location = location
+        self._landing = landing
         self._stored = stored
         self._dialect = dialect
         self._session = session
@@ -99,6 +104,17 @@ class StageTable(ABC, Generic[_Session]):
 
     def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
         """Run the SELECTs and keep their rows; see :class:`StageWriter`."""
+        with ExitStack() as landings:
+            return self._keep([self._selecting(recompute, landings) for recompute in recomputes])
+
+    def _selecting(self, recompute: Recompute, landings: ExitStack) -> Recompute:
+        """The SELECT of what code landed, once it has run; any other as it is."""
+        if recompute.fill is None:
+            return recompute
+        rows = landings.enter_context(self._landing(self._target, recompute.fill))
+        return replace(recompute, select=f"SELECT * FROM {rows}", fill=None)
+
+    def _keep(self, recomputes: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
         partitions = tuple(partition for recompute in recomputes for partition in recompute.partitions)
         with self._writing(f"Staging {describe(partitions)}"):
             texts = [self._text(recompute) for recompute in recomputes]

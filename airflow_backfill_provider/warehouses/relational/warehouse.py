@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
@@ -84,6 +85,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def require_versions(self, versions: Versions) -> None:
         """There is none to read."""
+
+    def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
+        """None; an engine that keeps versions of its tables has its own."""
+        return ()
 
     def _has_each_key_once(self, session: _Session, target: Target) -> bool:
         """Whether the engine keeps the published table from having a key twice, and lets nobody see that it does.

@@ -98,6 +98,7 @@ SECTIONS = {
     "target": "TargetSpec",
     "transform": "SqlTransform",
     "transform.eras": "Era",
+    "transform.python": "PythonTransform",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",

@@ -21,6 +21,7 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 
 DAGS = Path(__file__).parents[3] / "dags"
+STREAKS = DAGS / "backfills" / "delay_streaks.yaml"
 CARRIERS = DAGS / "backfills" / "carriers_monthly.yaml"
 
 
@@ -61,13 +62,16 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
 def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
     assert sorted(dags) == [
         "backfill__carriers_monthly",
+        "backfill__delay_streaks",
         "backfill__fct_flights",
         "backfill_cleanup",
         "example_backfill_by_hand",
         "example_carriers_monthly",
+        "example_delay_streaks",
         "example_flights_daily",
         "example_rollback_by_hand",
         "rollback__carriers_monthly",
+        "rollback__delay_streaks",
         "rollback__fct_flights",
     ]
     for dag in dags.values():
@@ -125,3 +129,18 @@ def test_the_monthly_report_is_new_yorks_and_a_backfill_gives_what_the_schedule_
         plan = ledger.plan(backfill_id("by_hand", backfill.run_id)).document
     assert plan["warnings"] == []
     assert plan["partitions"][0]["span"]["end"].startswith("2013-04-01T04:00:00")
+
+
+def test_the_table_that_a_function_computes_is_backfilled_by_the_function_of_its_pipeline(
+    dags: dict[str, DAG], flights: Flights
+) -> None:
+    start, end = datetime(2013, 2, 8, tzinfo=UTC), datetime(2013, 2, 9, tzinfo=UTC)
+    run = HandRun(dags["example_delay_streaks"], start=start, end=end)
+    assert set(run.run().values()) == {"success"}
+    published = flights.rows("SELECT * FROM analytics.delay_streaks ORDER BY ALL")
+    assert [(row[1], row[2]) for row in published] == [("EWR", 2), ("JFK", 3), ("LGA", 6)]
+
+    flights.rows("UPDATE analytics.delay_streaks SET longest_streak = longest_streak + 3")
+    backfill = HandRun(wired(STREAKS, request={"partitions": ["2013-02-08"], "reason": "cancelled is not late"}))
+    assert set(backfill.run().values()) == {"success"}
+    assert flights.rows("SELECT * FROM analytics.delay_streaks ORDER BY ALL") == published

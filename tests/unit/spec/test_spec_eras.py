@@ -11,6 +11,7 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform import sql_of
 from airflow_backfill_provider.windows import Grain, parse_key
 
 FILES = {"old.sql": "SELECT 1", "new.sql": "SELECT 2", "empty.sql": " "}
@@ -38,7 +39,7 @@ TWO = "    - {until: '2024-03-01', sql: old.sql}\n    - {sql: new.sql}\n"
 
 def test_each_partition_has_the_file_of_the_era_that_it_starts_in() -> None:
     spec = load(TWO)
-    days = {key: spec.transform_of(parse_key(key, Grain.DAY)) for key in ("2024-02-29", "2024-03-01", "2024-03-02")}
+    days = {key: sql_of(spec, parse_key(key, Grain.DAY)) for key in ("2024-02-29", "2024-03-01", "2024-03-02")}
     assert [(one.sql, one.file) for one in days.values()] == [
         ("SELECT 1", "old.sql"),
         ("SELECT 2", "new.sql"),
@@ -64,7 +65,7 @@ def test_each_partition_has_the_file_of_the_era_that_it_starts_in() -> None:
 def test_an_era_ends_in_the_zone_of_the_target(target: str, until: str, before: str, after: str) -> None:
     spec = load(f"    - {{until: '{until}', sql: old.sql}}\n    - {{sql: new.sql}}\n", target)
     grain, zone = spec.target.grain, spec.target.timezone
-    assert [spec.transform_of(parse_key(key, grain, zone)).file for key in (before, after)] == ["old.sql", "new.sql"]
+    assert [sql_of(spec, parse_key(key, grain, zone)).file for key in (before, after)] == ["old.sql", "new.sql"]
 
 
 @pytest.mark.parametrize(

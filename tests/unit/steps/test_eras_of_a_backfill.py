@@ -70,8 +70,8 @@ def test_the_plan_names_the_files_that_the_range_touches_with_their_partitions(w
     assert [era.file for era in late.eras] == ["new.sql"]
     assert "amount * 100" not in late.first_sql
     text = preview(both)
-    assert f"SQL of the first partition ({DAYS[0]}, old.sql for 4 partitions: {DAYS[0]} … {DAYS[3]})" in text
-    assert f"SQL of the first partition ({DAYS[4]}, new.sql for 6 partitions: {DAYS[4]} … {DAYS[9]})" in text
+    assert f"SQL of the first partition, {DAYS[0]} (old.sql for 4 partitions: {DAYS[0]} … {DAYS[3]})" in text
+    assert f"SQL of the first partition, {DAYS[4]} (new.sql for 6 partitions: {DAYS[4]} … {DAYS[9]})" in text
     assert f"the SQL file of its era (old.sql until {DAYS[4]}, new.sql)" in text
 
 

@@ -50,6 +50,20 @@ def test_every_partition_is_recomputed_from_the_version_of_the_plan(world: World
     assert world.amounts(DAYS[0]) == {0: None} | {order: order + 10 for order in range(1, 6)}
 
 
+def test_the_plan_warns_of_a_source_whose_rows_were_changed_in_place_and_of_a_version_that_may_go(world: World) -> None:
+    path = world.warehouse._root.uri("raw", "orders")  # type: ignore[attr-defined]
+    assert not any("in place" in warning for warning in world.scope(mode="plan").plan.warnings)
+
+    DeltaTable(path).delete("order_id = 1")
+    DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 2 hours"})
+
+    warnings = world.scope(mode="plan").plan.warnings
+    (changed,) = [warning for warning in warnings if "updated in place since the range first ran: 1 DELETE" in warning]
+    assert "raw.orders" in changed
+    assert "order_id" in changed
+    assert any("for 2 hours (delta.deletedFileRetentionDuration)" in warning for warning in warnings)
+
+
 def test_the_versions_are_among_the_facts_that_an_approval_is_for(world: World) -> None:
     plan = world.scope(mode="plan").plan
     world.engine.execute(CHANGED)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_backfill_provider.errors import TransformRefused
-from airflow_backfill_provider.spec.model import SqlTransform
+from airflow_backfill_provider.spec.transforms import SqlTransform
 from airflow_backfill_provider.transform import render
 from airflow_backfill_provider.windows import Grain, list_partition, parse_key
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -146,8 +147,6 @@ def test_a_statement_is_ended_from_another_thread(warehouse: Warehouse, target: 
 
 
 def test_a_statement_longer_than_its_timeout_is_ended(target: Target) -> None:
-    from datetime import timedelta
-
     impatient = open_warehouse(statement_timeout=timedelta(seconds=2))
 
     with (
@@ -166,6 +165,19 @@ def test_rows_that_break_a_constraint_are_refused_when_they_land(warehouse: Ware
         warehouse.replace_partitions(target, ready)
 
     assert amounts() == {1: "1.00", 2: "2.00", 3: "3.00"}
+
+
+def test_a_source_that_was_changed_in_place_and_one_that_is_soon_gone_are_told(warehouse: Warehouse) -> None:
+    run(
+        f"UPDATE {TABLE} SET amount = 0 WHERE id = 1",
+        f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 2 hours')",
+    )
+
+    changed, soon = warehouse.source_cautions({TABLE: 3}, since=None, needed=timedelta(days=1))
+
+    assert "1 UPDATE, the last at version 2" in changed
+    assert "for 2 hours" in soon
+    assert warehouse.source_cautions({TABLE: 1}, since=None, needed=timedelta(hours=1)) == ()
 
 
 def test_an_append_only_table_is_refused(warehouse: Warehouse) -> None:

@@ -1,0 +1,22 @@
+"""From a spec's transform to staged rows: the one place that knows what kinds of transform there are."""
+
+from __future__ import annotations
+
+from airflow_backfill_provider.recompute.base import PlannedEra, Recomputer
+from airflow_backfill_provider.recompute.context import PartitionContext
+from airflow_backfill_provider.recompute.function import PythonRecomputer
+from airflow_backfill_provider.recompute.select import SqlRecomputer
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.transforms import PythonTransform
+
+__all__ = ["PartitionContext", "PlannedEra", "Recomputer", "recomputer_of"]
+
+
+def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "") -> Recomputer:
+    """What recomputes the spec's partitions.
+
+    :param arrived: with ``source.cutoff``, SQL that is true for the rows of the source that may be read.
+    """
+    if isinstance(spec.transform, PythonTransform):
+        return PythonRecomputer(spec, spec.transform)
+    return SqlRecomputer(spec, dialect, arrived)

@@ -1,0 +1,89 @@
+"""A transform that is a SELECT in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.recompute.base import PlannedEra
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform import (
+    ORDER_DEPENDENT,
+    Finding,
+    lint,
+    over,
+    prepare,
+    reordered,
+    sql_of,
+    unrepeatable,
+)
+from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
+    Recompute,
+    StagedPartition,
+    Target,
+    Versions,
+    Warehouse,
+)
+from airflow_backfill_provider.windows import Partition, describe
+
+
+class SqlRecomputer:
+    """The scheduled pipeline's SQL, whose write is redirected; see :class:`~airflow_backfill_provider.recompute.Recomputer`."""
+
+    unproven: tuple[str, ...] = ()
+
+    def __init__(self, spec: BackfillSpec, dialect: str, arrived: str) -> None:
+        self._spec, self._dialect, self._arrived = spec, dialect, arrived
+
+    def plan(self, partitions: Sequence[Partition]) -> PlannedEra:
+        first = partitions[0]
+        return PlannedEra(
+            file=sql_of(self._spec, first).origin,
+            label=describe(partitions),
+            partitions=len(partitions),
+            first_key=first.key,
+            first_sql=self._select(first),
+        )
+
+    def fits(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[ColumnFit, ...]:
+        return fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
+
+    def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
+        return lint(self._spec, partition, self._dialect, _columns_of(warehouse))
+
+    def recompute(self, partitions: Sequence[Partition], interval: Partition, versions: Versions) -> Recompute:
+        return Recompute(
+            tuple(partitions), self._select(interval), self._spec.publish.keep_unmatched, versions=versions
+        )
+
+    def unrepeatable(self, partition: Partition) -> tuple[Finding, ...]:
+        return unrepeatable(self._spec, partition, self._dialect)
+
+    def again(self, recompute: Recompute, suspects: Sequence[Finding]) -> tuple[Recompute, ...]:
+        if {finding.code for finding in suspects} & ORDER_DEPENDENT:
+            shuffled = reordered(recompute.select, self._dialect)
+            if shuffled is not None:
+                return replace(recompute, select=shuffled), recompute
+        return (recompute,)
+
+    def afterwards(self, recompute: Recompute, staged: StagedPartition) -> Recompute | None:
+        select = over(recompute.select, self._spec.target.table, AFTERWARDS, self._dialect)
+        return None if select is None else replace(recompute, select=select, over=staged)
+
+    def _select(self, interval: Partition) -> str:
+        return prepare(self._spec, interval, self._dialect, self._arrived)
+
+
+def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
+    """The columns of a table by its name in SQL; none of what is no table, such as a column that is unnested."""
+
+    def ask(table: str) -> tuple[str, ...]:
+        try:
+            return tuple(column.name for column in warehouse.select_columns(f"SELECT * FROM {table}"))  # noqa: S608
+        except TransformRefused:
+            return ()
+
+    return ask

@@ -1,0 +1,179 @@
+"""The ways to recompute a partition: the pipeline's SQL, or code of the team's own. Each knows what its result hangs on."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, field_validator, model_validator
+
+from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.eras import Era, era_at
+from airflow_backfill_provider.spec.python_source import source_of
+from airflow_backfill_provider.windows import Grain, Span, Window
+
+
+class TransformSpec(Frozen):
+    """What every way has."""
+
+    params: dict[str, JsonValue] = Field(default_factory=dict)
+    logical_date: Literal["start", "end"] | None = None
+    """What ``ds``, ``ts`` and ``logical_date`` mean in it: the partition's start or its end."""
+    scope: Literal["partition", "range"] = "partition"
+    """How often it runs: once per partition, or once for all partitions of a task that lie side by side. The second is
+    faster, and allowed only while three neighbours give the same rows both ways."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """What it is read from: a file, a function."""
+
+    @property
+    @abstractmethod
+    def in_words(self) -> str:
+        """What each partition is recomputed from."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """JSON of what, beside ``params``, ``logical_date`` and ``scope``, decides what it gives."""
+
+    @property
+    def is_sql(self) -> bool:
+        """Whether it is a SELECT in the end, which can be read, bounded and run in another way."""
+        return False
+
+    @property
+    def stretches(self) -> Sequence[Era]:
+        """The stretches of history that it has another text for; none when one is for all."""
+        return ()
+
+    def era_of(self, span: Span, grain: Grain, zone: str) -> int:
+        """The number of the stretch that the span's start lies in; 0 when one text is for all of history."""
+        stretches = self.stretches
+        return era_at(stretches, span.start, grain, zone) if stretches and isinstance(span, Window) else 0
+
+    @property
+    def intent(self) -> dict[str, Any]:
+        """JSON of everything that decides what it gives."""
+        return self.identity | {"params": self.params, "logical_date": self.logical_date, "scope": self.scope}
+
+    @model_validator(mode="after")
+    def _a_range_has_no_logical_date(self) -> TransformSpec:
+        if self.scope == "range" and self.logical_date is not None:
+            raise ValueError(
+                "scope: range runs it once for many partitions, which have no logical date in common: use "
+                "data_interval_start and data_interval_end in it, or scope: partition"
+            )
+        return self
+
+    @field_validator("params")
+    @classmethod
+    def _finite(cls, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        # NaN has no JSON form, so it could be neither stored in a plan nor hashed.
+        try:
+            json.dumps(params, allow_nan=False)
+        except ValueError as error:
+            raise ValueError("params are JSON values; NaN and infinity are not") from error
+        return params
+
+
+class SqlTransform(TransformSpec):
+    """The SELECT (or one INSERT … SELECT, or CREATE TABLE … AS) that the scheduled pipeline runs."""
+
+    sql: str = ""
+    """In YAML the path of the file, relative to the spec; once loaded its text. Either this or ``eras``."""
+    file: str | None = None
+    """The path it was read from, for messages."""
+    eras: tuple[Era, ...] = ()
+    """Other SQL for other stretches of history, oldest first; a partition belongs to the era that its start lies in."""
+
+    @model_validator(mode="after")
+    def _one_of(self) -> SqlTransform:
+        if bool(self.sql) == bool(self.eras):
+            raise ValueError("give either sql, the path of the SQL file, or eras: [{until: …, sql: …}, {sql: …}]")
+        return self
+
+    @property
+    def origin(self) -> str:
+        if not self.eras:
+            return self.file or "inline"
+        return ", ".join(f"{era.file or 'inline'}{f' until {era.until}' if era.until else ''}" for era in self.eras)
+
+    @property
+    def in_words(self) -> str:
+        return f"{'the SQL file of its era' if self.eras else 'the same SQL file'} ({self.origin})"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"sql": self.sql, "eras": [[era.until, era.sql] for era in self.eras]}
+
+    @property
+    def is_sql(self) -> bool:
+        return True
+
+    @property
+    def stretches(self) -> Sequence[Era]:
+        return self.eras
+
+    def in_era(self, number: int) -> SqlTransform:
+        """The transform with the one SQL text of that era."""
+        if not self.eras:
+            return self
+        era = self.eras[number]
+        return self.model_copy(update={"sql": era.sql, "file": era.file, "eras": ()})
+
+
+class PythonTransform(TransformSpec):
+    """A Python function of the team that is called for each partition, and returns its rows or writes them into its stage."""
+
+    python: str
+    """``package.module:function``; the module is found on ``sys.path``, where the folder of the DAG files is."""
+    source: str = ""
+    """The text of the module when the spec was read, so that an edit is noticed; found by itself."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _find_source(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(reference := data.get("python"), str) and not data.get("source"):
+            return data | {"source": source_of(reference)}
+        return data
+
+    @property
+    def origin(self) -> str:
+        return self.python
+
+    @property
+    def in_words(self) -> str:
+        return f"what the Python function {self.python} returns or stages"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"python": self.python, "source": self.source}
+
+
+_WAYS: dict[str, type[TransformSpec]] = {"sql": SqlTransform, "eras": SqlTransform, "python": PythonTransform}
+"""The key that only this way has."""
+
+
+def _one_way(value: Any) -> Any:
+    if isinstance(value, dict):
+        found = {way.__name__: key for key, way in _WAYS.items() if key in value}
+        if len(found) > 1:
+            raise ValueError(f"a partition is recomputed in one way: keep one of {', '.join(found.values())}")
+    return value
+
+
+def _way_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return next((way.__name__ for key, way in _WAYS.items() if key in value), SqlTransform.__name__)
+    return type(value).__name__
+
+
+Transform = Annotated[
+    Annotated[SqlTransform, Tag("SqlTransform")] | Annotated[PythonTransform, Tag("PythonTransform")],
+    Discriminator(_way_of),
+    BeforeValidator(_one_way),
+]
