@@ -108,11 +108,12 @@ def test_rows_of_code_outside_its_partition_are_refused_and_nothing_is_kept(orde
         ([{name: value for name, value in ROWS[0].items() if name != "amount"}], "amount"),
         ([ROWS[0] | {"surplus": 1}], "surplus"),
         ([ROWS[0] | {"order_id": "many"}], "many"),
+        ([ROWS[0] | {"order_id": 20.5}], "order_id|20.5"),
         ("SELECT 1", "returned str"),
         (17, "returned int"),
         ([(1, 2)], "returned tuple"),
     ],
-    ids=["missing", "surplus", "misfit", "text", "number", "tuples"],
+    ids=["missing", "surplus", "misfit", "rounded", "text", "number", "tuples"],
 )
 def test_what_is_no_row_of_the_table_is_refused(orders: World, rows: Any, told: str) -> None:
     with pytest.raises(WarehouseError, match=told):
