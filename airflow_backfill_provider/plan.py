@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -203,10 +203,11 @@ class Plan(Frozen):
         """Of the old rows and the expected new ones, whichever are more."""
         return max(self.baseline[key].rows, self.source_rows.get(key, 0))
 
-    def require_short_write_block(self) -> None:
+    def require_short_write_block(self, find_swap: Callable[[], ChildSwap | None]) -> None:
         """Refuse a plan that keeps other writers out for longer than the spec allows.
 
-        :raises SpecError: naming the estimate, and the longest unit that would stay below.
+        :param find_swap: what an exchange of the table's own partitions would come to, where there can be one.
+        :raises SpecError: naming the estimate, and what would stay below: an exchange, or the longest unit.
         """
         limit = self.spec.publish.max_write_block
         if limit is None or self.write_block <= limit:
@@ -214,12 +215,19 @@ class Plan(Frozen):
         target = self.spec.target
         units = [unit for unit in (Grain.YEAR, Grain.MONTH, Grain.WEEK, Grain.DAY) if unit.holds(target.grain)]
         fitting = [one for one in units if self._write_block(periods(self.partitions, one, target.timezone)) <= limit]
+        ways = []
+        if self.swap is None:
+            exchanged = self.model_copy(update={"swap": find_swap()})
+            if exchanged.swap is not None and exchanged.write_block <= limit:
+                ways.append("publish.swap: true, which exchanges whole partitions of the table in one commit")
+            if fitting:
+                ways.append(f"publish.unit: {fitting[0]}, which publishes the range in several commits of less")
         raise SpecError(
             f"The publish would keep other writers out of {self.target.table} for about {_seconds(self.write_block)} in one commit, "
             f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
             + (
-                f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
-                if fitting and self.swap is None
+                f"Set {'; or '.join(ways)}."
+                if ways
                 else "No unit is short enough: raise max_write_block, or publish when nobody writes."
             )
         )
@@ -369,7 +377,7 @@ def build_plan(
         not_proven=(*NOT_PROVEN, *recomputer.unproven, *capabilities.unproven),
         code_revision=code_revision,
     )
-    plan.require_short_write_block()
+    plan.require_short_write_block(lambda: _possible_swap(spec, warehouse, target, partitions))
     plan.require_budget()
     return plan
 
@@ -533,6 +541,18 @@ def _require_cuttable(target: Target, partitions: tuple[Partition, ...]) -> None
         raise SpecError(
             f"{target.table} cannot be cut on {target.partition_by}: {error}. Nothing was staged."
         ) from error
+
+
+def _possible_swap(
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+) -> ChildSwap | None:
+    """What ``publish.swap`` would come to; None where the spec or the table cannot have it."""
+    if spec.publish.mechanism != "replace_partitions" or spec.publish.unit != "range":
+        return None
+    try:
+        return warehouse.plan_swap(target, partitions)
+    except SpecError:
+        return None
 
 
 def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint]) -> None:
