@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks lint types format schema guarantees package lowest bench bench-engines constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks lint types format schema guarantees package lowest bench bench-engines bench-size constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL; bench-engines: of each engine"
+	@echo "make bench-size     what thousands of partitions cost beside their rows"
 	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
 
@@ -93,6 +94,9 @@ bench: install
 bench-engines: install
 	@.ci/need-postgresql
 	$(PY) benchmarks/whole_life.py --engines duckdb postgres delta --days 180 --scopes partition
+
+bench-size: install
+	$(PY) benchmarks/size.py
 
 constraints: | $(PY)
 	@.ci/make-constraints

@@ -27,10 +27,23 @@ class ColumnFit(Frozen):
         return f"{self.name}: {self.yields} lands as {self.lands_as}"
 
 
+def surplus(target: Target, produced: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns that the transform yields and the target has no place for."""
+    writable = {column.name.casefold() for column in target.columns if not column.generated}
+    return tuple(column for column in produced if column.name.casefold() not in writable)
+
+
 def fit(
-    target: Target, produced: Sequence[Column], lossless: Callable[[str, str], bool], file: str
+    target: Target,
+    produced: Sequence[Column],
+    lossless: Callable[[str, str], bool],
+    file: str,
+    *,
+    discard_columns: bool = False,
 ) -> tuple[ColumnFit, ...]:
     """The columns in the target's order; ``file`` names the transform in messages.
+
+    :param discard_columns: those that the target has no place for are left out.
 
     :raises TransformRefused: some are missing, new, there twice, or would lose values; it names them all.
     """
@@ -42,8 +55,12 @@ def fit(
         problems.append(f"produced twice: {', '.join(twice)}")
     if missing := [column.name for name, column in writable.items() if name not in given]:
         problems.append(f"missing: {', '.join(missing)}")
-    if extra := [f"{column.name} ({column.type})" for name, column in given.items() if name not in writable]:
-        problems.append(f"not in the target: {', '.join(extra)}; add the column to the table first, or drop it here")
+    extra = [f"{column.name} ({column.type})" for column in surplus(target, produced)]
+    if extra and not discard_columns:
+        problems.append(
+            f"not in the target: {', '.join(extra)}; add the column to the table first, drop it here, or leave it out by "
+            "schema.mode: discard_columns"
+        )
     fits = [
         ColumnFit(name=column.name, yields=given[name].type, lands_as=column.type)
         for name, column in writable.items()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -77,6 +77,8 @@ class Plan(Frozen):
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
     """How the transform's columns land in the target's; of every file that the range touches."""
+    discarded: tuple[str, ...] = ()
+    """Columns that the transform yields and the target has no place for; with ``schema.mode: discard_columns`` left out."""
     eras: tuple[PlannedEra, ...]
     """What recomputes the range, in its order; one, unless ``transform.eras`` has several files there."""
     rows_per_second: int
@@ -97,7 +99,8 @@ class Plan(Frozen):
     @property
     def recomputer(self) -> Recomputer:
         """What recomputes the partitions as they were planned."""
-        return recomputer_of(self.spec, self.dialect, self.arrived)
+        kept = self.target.column_names if self.discarded else ()
+        return recomputer_of(self.spec, self.dialect, self.arrived, kept)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -203,10 +206,11 @@ class Plan(Frozen):
         """Of the old rows and the expected new ones, whichever are more."""
         return max(self.baseline[key].rows, self.source_rows.get(key, 0))
 
-    def require_short_write_block(self) -> None:
+    def require_short_write_block(self, find_swap: Callable[[], ChildSwap | None]) -> None:
         """Refuse a plan that keeps other writers out for longer than the spec allows.
 
-        :raises SpecError: naming the estimate, and the longest unit that would stay below.
+        :param find_swap: what an exchange of the table's own partitions would come to, where there can be one.
+        :raises SpecError: naming the estimate, and what would stay below: an exchange, or the longest unit.
         """
         limit = self.spec.publish.max_write_block
         if limit is None or self.write_block <= limit:
@@ -214,12 +218,19 @@ class Plan(Frozen):
         target = self.spec.target
         units = [unit for unit in (Grain.YEAR, Grain.MONTH, Grain.WEEK, Grain.DAY) if unit.holds(target.grain)]
         fitting = [one for one in units if self._write_block(periods(self.partitions, one, target.timezone)) <= limit]
+        ways = []
+        if self.swap is None:
+            exchanged = self.model_copy(update={"swap": find_swap()})
+            if exchanged.swap is not None and exchanged.write_block <= limit:
+                ways.append("publish.swap: true, which exchanges whole partitions of the table in one commit")
+            if fitting:
+                ways.append(f"publish.unit: {fitting[0]}, which publishes the range in several commits of less")
         raise SpecError(
             f"The publish would keep other writers out of {self.target.table} for about {_seconds(self.write_block)} in one commit, "
             f"and publish.max_write_block is {_seconds(limit)}. Nothing was done. "
             + (
-                f"Set publish.unit: {fitting[0]}, which publishes the range in several commits of less."
-                if fitting and self.swap is None
+                f"Set {'; or '.join(ways)}."
+                if ways
                 else "No unit is short enough: raise max_write_block, or publish when nobody writes."
             )
         )
@@ -315,20 +326,27 @@ def build_plan(
         *_host_cautions(spec, capabilities, spans_hosts),
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
+        *_column_cautions(spec),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
+    discarded: list[str] = []
     recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
+        discarded += recomputer.surplus(era, target, warehouse)
         findings = recomputer.findings(members[0], warehouse)
         warnings += [f"{era.file}, {finding}" if spec.transform.stretches else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
     if partitions:
         warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
     _require_arrivals(spec, warehouse, target, partitions, versions)
+    if discarded:
+        warnings.append(
+            f"schema.mode discard_columns leaves out {', '.join(dict.fromkeys(discarded))}, which {target.table} does not have."
+        )
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
@@ -360,6 +378,7 @@ def build_plan(
         arrived=cutoff,
         rows_outside=outside,
         schema_section=tuple(dict.fromkeys(fits)),
+        discarded=tuple(dict.fromkeys(discarded)),
         eras=tuple(eras),
         rows_per_second=capabilities.rows_per_second,
         replaced_per_second=capabilities.replaced_per_second,
@@ -369,7 +388,7 @@ def build_plan(
         not_proven=(*NOT_PROVEN, *recomputer.unproven, *capabilities.unproven),
         code_revision=code_revision,
     )
-    plan.require_short_write_block()
+    plan.require_short_write_block(lambda: _possible_swap(spec, warehouse, target, partitions))
     plan.require_budget()
     return plan
 
@@ -442,6 +461,23 @@ def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequ
     live = [skip.key for skip in skipped if skip.reason.startswith("not over")]
     if live:
         cautions.append(f"{len(live)} partitions are not over yet and left out: {', '.join(live[:3])}.")
+    return cautions
+
+
+def _column_cautions(spec: BackfillSpec) -> list[str]:
+    """New columns of which nobody said what a missing value means, and defaults of which nobody said why they are right."""
+    cautions = []
+    if silent := [name for name in spec.new_columns if name not in spec.schema_gate.columns]:
+        cautions.append(
+            f"Nothing says what it means that {', '.join(silent)} has no value: declare schema.columns.{silent[0]}.null_means, "
+            "unknown, unavailable or default."
+        )
+    cautions += [
+        f"schema.columns.{name}: a default stands where the value is not known, and readers cannot tell it from a real one. Say "
+        "why that is right (because: …), or leave NULL there."
+        for name, column in spec.schema_gate.columns.items()
+        if column.null_means == "default" and column.because is None
+    ]
     return cautions
 
 
@@ -533,6 +569,18 @@ def _require_cuttable(target: Target, partitions: tuple[Partition, ...]) -> None
         raise SpecError(
             f"{target.table} cannot be cut on {target.partition_by}: {error}. Nothing was staged."
         ) from error
+
+
+def _possible_swap(
+    spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition]
+) -> ChildSwap | None:
+    """What ``publish.swap`` would come to; None where the spec or the table cannot have it."""
+    if spec.publish.mechanism != "replace_partitions" or spec.publish.unit != "range":
+        return None
+    try:
+        return warehouse.plan_swap(target, partitions)
+    except SpecError:
+        return None
 
 
 def require_unpublished(spec: BackfillSpec, baseline: Mapping[str, Fingerprint]) -> None:

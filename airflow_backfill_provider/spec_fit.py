@@ -10,10 +10,11 @@ from sqlglot import exp
 
 from airflow_backfill_provider.errors import SpecError, TransformRefused
 from airflow_backfill_provider.spec.checks import ExpressionIsTrue, Relationships, Sql
-from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareMax, CompareMin, CompareSum
+from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareColumn, CompareMax, CompareMin, CompareSum
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.transform import require_query
-from airflow_backfill_provider.warehouses.base import Constraint, Target, Warehouse
+from airflow_backfill_provider.spec.report_queries import ReportQuery
+from airflow_backfill_provider.transform import over, require_query
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, Constraint, Target, Warehouse
 from airflow_backfill_provider.warehouses.predicate import row_expression, unknown_columns
 from airflow_backfill_provider.warehouses.sql import quote, quote_path
 
@@ -34,7 +35,14 @@ def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> Non
         if isinstance(check, Sql):
             _require_query(check.query, dialect, f"{origin}.query")
         if isinstance(check, Relationships):
-            _require_related(check, origin, warehouse)
+            _require_readable(check.to, check.field, origin, warehouse)
+    for query in spec.report_queries:
+        _require_query(query.sql, dialect, f"report_queries {query.name}")
+        afterwards(query, target, dialect)
+    for number, entry in enumerate(spec.compare):
+        if isinstance(entry, CompareColumn) and entry.against == "source" and spec.source is not None:
+            column = entry.source_column or entry.column
+            _require_readable(spec.source.table, column, f"compare[{number}].{entry.kind}", warehouse)
 
 
 def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[str]]:
@@ -49,6 +57,20 @@ def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[st
         else:
             kept.append(constraint)
     return replace(target, constraints=tuple(kept)), warnings
+
+
+def afterwards(query: ReportQuery, target: Target, dialect: str) -> str:
+    """The query over :data:`AFTERWARDS` in the place of the target.
+
+    :raises SpecError: it does not read the target, so that no backfill of it changes the number.
+    """
+    text = over(query.sql, target.table, AFTERWARDS, dialect)
+    if text is None:
+        raise SpecError(
+            f"report_queries {query.name}: the SQL does not read {target.table}, or not as a table of that name. Write the name "
+            "as target.table has it, in FROM or JOIN."
+        )
+    return text
 
 
 def _uncheckable(constraint: Constraint, target: Target, dialect: str) -> str:
@@ -73,14 +95,14 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
         there = ", ".join(sorted(column.name for column in target.columns))
         raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
     for name in tolerated:
-        if not _is_number(have[name.casefold()].type, dialect):
+        if not is_number(have[name.casefold()].type, dialect):
             raise SpecError(
                 f"control_period.tolerance of {name} ({have[name.casefold()].type}): only numbers are close to one another. Leave "
                 "it out: the column must then be equal."
             )
     if level is not None and level.aggregate in ("sum", "avg", "min", "max"):
         column = have[str(level.column).casefold()]
-        if not _is_number(column.type, dialect):
+        if not is_number(column.type, dialect):
             raise SpecError(
                 f"range.evidence.metric: {level} ({column.type}): a level is one of numbers. Take a column of numbers, or "
                 "count_distinct or null_rate of this one."
@@ -88,7 +110,7 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
     for entry in spec.compare:
         if isinstance(entry, CompareSum | CompareMin | CompareMax | CompareAvg):
             column = have[entry.column.casefold()]
-            if not _is_number(column.type, dialect):
+            if not is_number(column.type, dialect):
                 raise SpecError(
                     f"compare {entry.kind} of {column.name} ({column.type}): a change is computed of numbers only. "
                     "Compare a column of numbers, or bound count_distinct or null_rate of this one."
@@ -110,7 +132,8 @@ def _columns(entry: object) -> Iterator[str]:
     yield from getattr(entry, "exclude_columns", ())
 
 
-def _is_number(type_: str, dialect: str) -> bool:
+def is_number(type_: str, dialect: str) -> bool:
+    """Whether a column of that type, as the engine writes it, holds numbers."""
     try:
         return exp.DataType.build(type_, dialect=dialect).is_type(*exp.DataType.NUMERIC_TYPES)
     except sqlglot.errors.SqlglotError:
@@ -137,9 +160,9 @@ def _require_query(sql: str, dialect: str, origin: str) -> None:
         raise SpecError(str(error)) from error
 
 
-def _require_related(check: Relationships, origin: str, warehouse: Warehouse) -> None:
-    table = quote_path(*check.to.split("."))
+def _require_readable(name: str, column: str, origin: str, warehouse: Warehouse) -> None:
+    table = quote_path(*name.split("."))
     try:
-        warehouse.select_columns(f"SELECT {quote(check.field)} FROM {table}")  # noqa: S608 - both names are quoted
+        warehouse.select_columns(f"SELECT {quote(column)} FROM {table}")  # noqa: S608 - both names are quoted
     except TransformRefused as error:
-        raise SpecError(f"{origin}: {check.to} with a column {check.field} cannot be read: {error}") from error
+        raise SpecError(f"{origin}: {name} with a column {column} cannot be read: {error}") from error

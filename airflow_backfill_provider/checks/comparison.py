@@ -16,17 +16,18 @@ from airflow_backfill_provider.spec.metric import Scalar
 
 def judge_measure(comparison: AnyMeasure, found: Findings) -> Outcome:
     """Whether the change lies in the bounds; a value that only one side has is no pass, and NULL is never 0."""
-    metrics = metrics_of_comparison(comparison)
-    answer = Answer(comparison.kind, name_of_measure(comparison), found.key, comparison.severity, metrics[0])
+    beside = comparison.of_side(comparison.other_side)
+    of_staged, of_other = metrics_of_comparison(comparison), metrics_of_comparison(beside)
+    answer = Answer(comparison.kind, name_of_measure(comparison), found.key, comparison.severity, of_staged[0])
     expected = expected_of_measure(comparison)
-    other = found.source if comparison.against == "source" else found.baseline
-    for side in (found.staged, other):
+    other = found.source if comparison.other_side == "source" else found.baseline
+    for side, metrics in ((found.staged, of_staged), (other, of_other)):
         if (raised := failure(side, *metrics)) is not None:
             return answer.raised(expected, raised)
         if any(metric not in side for metric in metrics):
             return answer.unmeasured(expected)
     try:
-        old, new = value_of(comparison, other), value_of(comparison, found.staged)
+        old, new = value_of(beside, other), value_of(comparison, found.staged)
         if old is None or new is None:
             return _absent(comparison, answer, expected, old, new, is_empty=not (found.rows_new or found.rows_old))
         distance = Distance.between(old, new, comparison.abs_tol, comparison.rel_tol)

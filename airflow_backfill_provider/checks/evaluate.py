@@ -6,6 +6,7 @@ Missing data is not a pass, NULL is never 0, and what could not be measured is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from airflow_backfill_provider.checks.answer import Answer
 from airflow_backfill_provider.checks.comparison import judge_measure
@@ -17,7 +18,7 @@ from airflow_backfill_provider.checks.row_diff import judge_row_diff
 from airflow_backfill_provider.checks.staged_rows import judge_check, judge_emptied
 from airflow_backfill_provider.checks.wording import expected_of_check, name_of_check
 from airflow_backfill_provider.spec.checks import Check
-from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.comparisons import AnyMeasure, CompareRows, Comparison
 from airflow_backfill_provider.spec.metric import MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec
 
@@ -83,8 +84,17 @@ def evaluate_range(
             outcomes.append(_known_keys(check))
         else:
             outcomes.append(judge_check(check, found, allow_empty=spec.allow_empty))
-    outcomes += [_judge_comparison(comparison, found) for comparison in spec.comparisons if comparison.judges_range]
+    outcomes += [
+        _judge_comparison(comparison, found)
+        for comparison in spec.comparisons
+        if comparison.judges_range and not is_of_trial(comparison)
+    ]
     return outcomes
+
+
+def is_of_trial(comparison: Comparison) -> TypeGuard[AnyMeasure]:
+    """Whether partitions are compared with the one that was tried, rather than staged rows with others."""
+    return not isinstance(comparison, CompareRows) and comparison.against == "trial"
 
 
 def is_key_check(check: Check, key: Sequence[str]) -> bool:

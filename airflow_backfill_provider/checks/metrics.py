@@ -79,9 +79,11 @@ def _asked(spec: BackfillSpec, constraints: Sequence[Constraint]) -> Iterator[_A
     for comparison in spec.comparisons:
         if isinstance(comparison, CompareRows):
             continue
-        for metric in metrics_of_comparison(comparison):
-            for side in ("staged", comparison.against):
-                yield _Asked(metric, side, comparison.judges_partitions, comparison.judges_range)
+        by_trial = comparison.against == "trial"  # from what is measured of each partition
+        for side in ("staged", comparison.other_side):
+            for metric in metrics_of_comparison(comparison.of_side(side)):
+                of_partition = comparison.judges_partitions or by_trial
+                yield _Asked(metric, side, of_partition, comparison.judges_range and not by_trial)
 
 
 def _needed(asked: Sequence[_Asked], always: tuple[Metric, ...]) -> Needed:

@@ -18,7 +18,7 @@ from airflow_backfill_provider.spec.checks import (
     Unique,
     UniqueCombination,
 )
-from airflow_backfill_provider.spec.comparisons import AnyMeasure, CompareRowCount, CompareRows
+from airflow_backfill_provider.spec.comparisons import AnyMeasure, Change, CompareRowCount, CompareRows
 
 UNIQUE_KEY = "a key that is unique"
 
@@ -48,7 +48,9 @@ def name_of_check(check: Check) -> str:
 def name_of_measure(comparison: AnyMeasure) -> str:
     """``sum(amount) against baseline``"""
     about = "" if isinstance(comparison, CompareRowCount) else f"({comparison.column})"
-    return f"{comparison.kind}{about} against {comparison.against}"
+    there = comparison.of_side(comparison.other_side)
+    other = "" if isinstance(there, CompareRowCount) or there == comparison else f".{there.column}"
+    return f"{comparison.kind}{about} against {comparison.against}{other}"
 
 
 def expected_of_check(check: Check) -> str:
@@ -87,6 +89,8 @@ def _expected(check: Check) -> str:
 
 def expected_of_measure(comparison: AnyMeasure) -> str:
     """The bounds on the change; a percentage says what it is of."""
+    if comparison.against == "trial":
+        return f"no partition changes by more than {plain(comparison.times)} times as much as the one that was tried"
     tolerances = []
     if comparison.abs_tol is not None:
         tolerances.append(plain(comparison.abs_tol))
@@ -94,14 +98,18 @@ def expected_of_measure(comparison: AnyMeasure) -> str:
         tolerances.append(f"{plain(comparison.rel_tol * 100)}% of the old value")
     tolerance = " or ".join(tolerances)
     if comparison.change_between is not None:
-        change = comparison.change_between
-        sign, of = ("%", " of the old value") if change.percent else ("", "")
-        bound = f"a change in [{plain(change.low)}{sign}, {plain(change.high)}{sign}]{of}"
+        bound = expected_change(comparison.change_between)
     elif comparison.max_abs_change is not None:
         bound = f"a change of at most {plain(comparison.max_abs_change)}"
     else:
         return f"a change of at most {tolerance}"
     return f"{bound}, give or take {tolerance}" if tolerance else bound
+
+
+def expected_change(change: Change) -> str:
+    """How far a number may move."""
+    sign, of = ("%", " of the old value") if change.percent else ("", "")
+    return f"a change in [{plain(change.low)}{sign}, {plain(change.high)}{sign}]{of}"
 
 
 def expected_of_row_diff(comparison: CompareRows) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_backfill_provider.recompute.base import PlannedEra, Recomputer
 from airflow_backfill_provider.recompute.context import PartitionContext
 from airflow_backfill_provider.recompute.function import PythonRecomputer
@@ -12,11 +14,12 @@ from airflow_backfill_provider.spec.transforms import PythonTransform
 __all__ = ["PartitionContext", "PlannedEra", "Recomputer", "recomputer_of"]
 
 
-def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "") -> Recomputer:
+def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "", kept: Sequence[str] = ()) -> Recomputer:
     """What recomputes the spec's partitions.
 
     :param arrived: with ``source.cutoff``, SQL that is true for the rows of the source that may be read.
+    :param kept: the columns that are staged, where the SQL yields others as well; by default all of them.
     """
     if isinstance(spec.transform, PythonTransform):
         return PythonRecomputer(spec, spec.transform)
-    return SqlRecomputer(spec, dialect, arrived)
+    return SqlRecomputer(spec, dialect, arrived, kept)

@@ -56,6 +56,10 @@ class Recomputer(Protocol):
         """
         ...
 
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
+        """The columns it yields that the target has no place for; none where only a run can tell."""
+        ...
+
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
         """What to be wary of in it."""
         ...

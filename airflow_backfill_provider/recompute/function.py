@@ -54,6 +54,10 @@ class PythonRecomputer:
             raise TransformRefused(f"transform.python {self._transform.python}: {why} Nothing was staged.")
         return ()
 
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
+        """None: only its rows tell."""
+        return ()
+
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
         return ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from airflow_backfill_provider.column_fit import ColumnFit, fit
+from airflow_backfill_provider.column_fit import ColumnFit, fit, surplus
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.recompute.base import PlannedEra
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -13,6 +13,7 @@ from airflow_backfill_provider.transform import (
     ORDER_DEPENDENT,
     Finding,
     lint,
+    only,
     over,
     prepare,
     reordered,
@@ -35,8 +36,8 @@ class SqlRecomputer:
 
     unproven: tuple[str, ...] = ()
 
-    def __init__(self, spec: BackfillSpec, dialect: str, arrived: str) -> None:
-        self._spec, self._dialect, self._arrived = spec, dialect, arrived
+    def __init__(self, spec: BackfillSpec, dialect: str, arrived: str, kept: Sequence[str] = ()) -> None:
+        self._spec, self._dialect, self._arrived, self._kept = spec, dialect, arrived, kept
 
     def plan(self, partitions: Sequence[Partition]) -> PlannedEra:
         first = partitions[0]
@@ -49,7 +50,12 @@ class SqlRecomputer:
         )
 
     def fits(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[ColumnFit, ...]:
-        return fit(target, warehouse.select_columns(era.first_sql), warehouse.lossless, era.file)
+        produced = warehouse.select_columns(era.first_sql)
+        may_discard = self._spec.schema_gate.mode == "discard_columns"
+        return fit(target, produced, warehouse.lossless, era.file, discard_columns=may_discard)
+
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
+        return tuple(column.name for column in surplus(target, warehouse.select_columns(era.first_sql)))
 
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
         return lint(self._spec, partition, self._dialect, _columns_of(warehouse))
@@ -74,7 +80,8 @@ class SqlRecomputer:
         return None if select is None else replace(recompute, select=select, over=staged)
 
     def _select(self, interval: Partition) -> str:
-        return prepare(self._spec, interval, self._dialect, self._arrived)
+        select = prepare(self._spec, interval, self._dialect, self._arrived)
+        return only(select, self._kept, self._dialect) if self._kept else select
 
 
 def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_backfill_provider.checks.outcome import Verdict
+from airflow_backfill_provider.checks.report_query import KIND
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.series import Series
@@ -31,7 +33,7 @@ def headline(facts: Facts, measures: tuple[Series, ...]) -> Headline:
     """The page's first lines; claims only what the ledger shows."""
     badge, tone, reach = _reach(facts)
     since = "; all of it was taken back since" if facts.backfill.state is BackfillState.ROLLED_BACK else ""
-    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
+    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_queries(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
     move = facts.moved_to(facts.backfill.state)
     return Headline(badge, tone, sentence, reach, str(move.detail["reason"]) if move else "")
 
@@ -50,6 +52,12 @@ def _extent(facts: Facts) -> str:
         return f"{counted(added, 'row')} {'added' if facts.wrote else 'would be added'} where there were none{where}"
     verb = "changed" if facts.wrote else "would change"
     return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
+
+
+def _queries(facts: Facts) -> str:
+    """What the team's own queries say, before and after."""
+    asked = [one for one in facts.outcomes if one.kind == KIND and one.verdict is not Verdict.ERROR]
+    return "".join(f"; {one.name}: {one.actual} (expected {one.expected})" for one in asked[:_NAMED])
 
 
 def _control(facts: Facts) -> str:

@@ -76,7 +76,7 @@ def measures(facts: Facts) -> tuple[Series, ...]:
     """Every number of a column that the spec compares with the published rows, and that was measured."""
     wanted: dict[str, AnyMeasure] = {}
     for comparison in facts.plan.spec.comparisons:
-        if not isinstance(comparison, CompareRows | CompareRowCount):
+        if not isinstance(comparison, CompareRows | CompareRowCount) and comparison.other_side == "baseline":
             wanted.setdefault(_WORDS[comparison.kind].format(comparison.column), comparison)
     found = (_measure(facts, name, comparison) for name, comparison in wanted.items())
     return tuple(one for one in found if any(point.delta is not None for point in one.points))

@@ -6,7 +6,7 @@ In YAML each is a mapping with one key, the kind: ``- sum: {column: amount, chan
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -54,9 +54,14 @@ class Measure(Entry):
     """A number measured on both sides; change = new - old, signed. At least one bound.
 
     Tolerances widen a bound on the change at both ends. Alone they bound it themselves: the change is at most
-    ``abs_tol``, or ``rel_tol`` times the old value, whichever is more.
+    ``abs_tol``, or ``rel_tol`` times the old value, whichever is more. Against the trial, ``max_times`` is the only bound.
     """
 
+    against: Literal["baseline", "source", "trial"] = "baseline"
+    """What staged rows are compared with: the published ones, those of the source, or what changed in the partition that was
+    tried first."""
+    max_times: Annotated[Number, Field(ge=1)] | None = None
+    """With ``against: trial``, how many times the change of that partition the change of another may be; by default 10."""
     change_between: Change | None = None
     max_abs_change: Annotated[Number, Field(ge=0)] | None = None
     abs_tol: Annotated[Number, Field(ge=0)] | None = None
@@ -72,9 +77,33 @@ class Measure(Entry):
     @model_validator(mode="after")
     def _one_bound(self) -> Measure:
         given = [bound for bound in (self.change_between, self.max_abs_change) if bound is not None]
+        if self.against == "trial":
+            if given or self.is_tolerance or self.over is not None:
+                raise ValueError("against: trial is bounded by max_times alone, and judged once for the range")
+            return self
+        if self.max_times is not None:
+            raise ValueError("max_times needs against: trial")
         if len(given) > 1 or not (given or self.is_tolerance):
             raise ValueError("give either change_between or max_abs_change, or rel_tol or abs_tol alone")
         return self
+
+    @property
+    def other_side(self) -> Literal["baseline", "source"]:
+        """The rows that the staged ones are measured beside."""
+        return "source" if self.against == "source" else "baseline"
+
+    @property
+    def times(self) -> Decimal:
+        """How many times the change of the trial's partition another one may change by."""
+        return Decimal(10) if self.max_times is None else self.max_times
+
+    @property
+    def judges_partitions(self) -> bool:
+        return self.against != "trial" and super().judges_partitions
+
+    @property
+    def judges_range(self) -> bool:
+        return self.against == "trial" or super().judges_range
 
     @property
     def is_tolerance(self) -> bool:
@@ -93,7 +122,10 @@ class CompareRowCount(Measure):
     """Staged row count minus the other side's."""
 
     kind: Literal["row_count"] = "row_count"
-    against: Literal["baseline", "source"] = "baseline"
+
+    def of_side(self, side: str) -> Self:
+        """Rows are counted alike on every side."""
+        return self
 
     @property
     def grows(self) -> bool:
@@ -104,7 +136,20 @@ class CompareColumn(Measure):
     """A number made of one column."""
 
     column: Identifier
-    against: Literal["baseline"] = "baseline"
+    source_column: Identifier | None = None
+    """With ``against: source``, the source's column, where it has another name."""
+
+    @model_validator(mode="after")
+    def _only_a_source_has_other_columns(self) -> CompareColumn:
+        if self.source_column is not None and self.against != "source":
+            raise ValueError("source_column needs against: source")
+        return self
+
+    def of_side(self, side: str) -> Self:
+        """The same number of the rows of that side, whose column may have another name."""
+        if side == "source" and self.source_column is not None:
+            return self.model_copy(update={"column": self.source_column})
+        return self
 
 
 class CompareSum(CompareColumn):

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -28,6 +29,8 @@ from airflow_backfill_provider.spec.eras import faults
 from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
 from airflow_backfill_provider.spec.quantities import Bytes, Duration, write_duration, write_size
 from airflow_backfill_provider.spec.range_evidence import RangeSpec
+from airflow_backfill_provider.spec.report_queries import ReportQuery
+from airflow_backfill_provider.spec.schema_gate import SchemaSpec
 from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.spec.transforms import Transform
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start
@@ -260,6 +263,8 @@ class BackfillSpec(Frozen):
     :func:`airflow_backfill_provider.spec.load.load_spec`.
     """
 
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
     name: str
     """Lower-case letters, digits and ``_``, at most 40; names the DAGs ``backfill__<name>``, ``rollback__<name>``."""
     kind: Literal["correction", "new_column", "first_load"] = "correction"
@@ -273,8 +278,10 @@ class BackfillSpec(Frozen):
     compute: ComputeSpec
     source: SourceSpec | None = None
     range: RangeSpec = RangeSpec()
+    schema_gate: SchemaSpec = Field(default=SchemaSpec(), alias="schema")  # pydantic has a method of that name
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
+    report_queries: tuple[ReportQuery, ...] = ()
     throttle: tuple[Throttle, ...] = ()
     """Reasons to wait; any one is enough."""
     allow_empty: bool = False
@@ -326,6 +333,14 @@ class BackfillSpec(Frozen):
     def _new_columns_are_named(self) -> BackfillSpec:
         if (self.kind == "new_column") != bool(self.new_columns):
             raise ValueError("kind: new_column needs new_columns: [the columns it fills], and no other kind has them")
+        return self
+
+    @model_validator(mode="after")
+    def _only_new_columns_say_what_they_lack(self) -> BackfillSpec:
+        if old := [name for name in self.schema_gate.columns if name not in self.new_columns]:
+            raise ValueError(
+                f"schema.columns: {', '.join(old)} is not among new_columns, and an old column's NULL means what it did"
+            )
         return self
 
     @model_validator(mode="after")
@@ -421,6 +436,13 @@ class BackfillSpec(Frozen):
                     for number, reason in wrong
                 ],
             )
+        return self
+
+    @model_validator(mode="after")
+    def _report_queries_are_told_apart(self) -> BackfillSpec:
+        names = [query.name for query in self.report_queries]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two report_queries are called {repeated[0]!r}; give each a name of its own")
         return self
 
     @model_validator(mode="after")

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from airflow_backfill_provider.checks.evaluate import evaluate_partition, evaluate_range, is_key_check
+from airflow_backfill_provider.checks.evaluate import evaluate_partition, evaluate_range, is_key_check, is_of_trial
 from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
+from airflow_backfill_provider.checks.like_trial import judge_like_trial
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
@@ -17,6 +18,8 @@ from airflow_backfill_provider.plan import Plan, source_rows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
+from airflow_backfill_provider.steps.report_queries import ask_report_queries
+from airflow_backfill_provider.steps.unknown_fill import fill_metrics, judge_fill
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import KeyConflicts, Published, RowDiff, Rows, Source, Staged
 from airflow_backfill_provider.windows import Partition
@@ -36,7 +39,7 @@ def judge_partitions(
     spec, target, warehouse = plan.spec, plan.target, work.warehouse
     staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in partitions))
     needed = metrics_for(spec, target.constraints)
-    of_staged = measure(work, plan, staged, partitions, needed.staged)
+    of_staged = measure(work, plan, staged, partitions, [*needed.staged, *fill_metrics(plan)])
     of_baseline = measure(work, plan, Published(), partitions, needed.baseline)
     of_source: dict[str, Values] = {}
     if spec.source is not None and needed.source:
@@ -115,7 +118,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     measured = _recorded(plan, evidence, MEASURED_EVIDENCE)
     needed = metrics_for_range(plan.spec, plan.target.constraints)
     sides: dict[str, tuple[Rows, tuple[Metric, ...]]] = {
-        "staged": (staged, needed.staged),
+        "staged": (staged, (*needed.staged, *fill_metrics(plan))),
         "baseline": (Published(), needed.baseline),
     }
     if plan.spec.source is not None:
@@ -137,6 +140,14 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         plan.target.constraints,
         no_new_keys=no_new_keys,
     )
+    outcomes += ask_report_queries(work, plan, staged)
+    outcomes += judge_fill(plan, found["staged"])
+    by_key = {
+        key: (entry.get("baseline", {}), entry.get("staged", {}))
+        for key, entry in zip(plan.keys, measured, strict=True)
+    }
+    for comparison in filter(is_of_trial, plan.spec.comparisons):
+        outcomes.append(judge_like_trial(comparison, plan.trial_partition.key, by_key))
     return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]
 
 

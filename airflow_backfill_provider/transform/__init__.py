@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.transform.columns import only
 from airflow_backfill_provider.transform.cutoff import cut_off
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
@@ -15,6 +16,7 @@ __all__ = [
     "Finding",
     "lint",
     "names_of",
+    "only",
     "over",
     "prepare",
     "render",

@@ -16,7 +16,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from airflow_backfill_provider.errors import PublishRefused
+from airflow_backfill_provider.errors import PublishRefused, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, Reading
 from airflow_backfill_provider.windows import Partition, merge
@@ -395,6 +395,19 @@ class Shadow:
     target: Target
 
 
+def only_value(rows: Sequence[Sequence[Any]]) -> Scalar:
+    """The value of a result that has one row of one column.
+
+    :raises WarehouseError: it has another shape.
+    """
+    if len(rows) != 1 or len(rows[0]) != 1:
+        width = f" of {len(rows[0])} columns" if rows else ""
+        count = "no row" if not rows else "1 row" if len(rows) == 1 else "more than 1 row"
+        raise WarehouseError(f"The query returns {count}{width}, and one row of one column is needed.")
+    value: Scalar = rows[0][0]
+    return value
+
+
 Tolerance = Mapping[str, Decimal]
 """By column of numbers, how far apart two values may be and still count as equal; the columns' names are in any case."""
 NO_TOLERANCE: Tolerance = MappingProxyType({})
@@ -498,6 +511,15 @@ class Warehouse(Protocol):
         ``where`` leaves only the rows for which it is true.
 
         :raises WarehouseError: the query failed; the engine's message is kept.
+        """
+        ...
+
+    def one_value(self, target: Target, staged: Staged, query: str) -> Scalar:
+        """The one value that the user's ``query`` returns when :data:`AFTERWARDS` means the published table as it would be.
+
+        That is with these staged rows in the place of their partitions', so without any as it is.
+
+        :raises WarehouseError: the query failed, or returns anything but one row of one column; the engine's message is kept.
         """
         ...
 

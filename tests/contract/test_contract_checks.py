@@ -13,7 +13,7 @@ from stage_writing import write_one
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import ConstraintKind, Published, RowDiff, Staged
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, ConstraintKind, Published, RowDiff, Staged
 
 DAY = "2024-01-02"
 PAID = "\"Status\" = 'paid'"
@@ -248,3 +248,29 @@ def test_the_statement_in_a_report_may_be_of_many_partitions_together(engine: En
         assert engine.staged_rows(orders.warehouse.metric_sql(orders.target, staged, days(*KEYS), metric)) == [
             (expected,)
         ]
+
+
+def test_a_query_is_asked_of_the_table_as_it_is_and_as_it_would_be(world: World) -> None:
+    staged = world.stage_rows({DAY: [(3, DAY, "paid", "1.00", "b", "2024-01-02 00:00:00")], EMPTY_DAY: []})
+    total = f"SELECT sum(r.amount) FROM {AFTERWARDS} AS r WHERE r.order_id < 9"
+    rows = f"SELECT count(*) FROM {AFTERWARDS}"
+
+    as_it_is = [world.warehouse.one_value(world.target, Staged(()), query) for query in (total, rows)]
+    as_it_would_be = [world.warehouse.one_value(world.target, staged, query) for query in (total, rows)]
+
+    assert as_it_is == [Decimal("135.55"), 10]
+    assert as_it_would_be == [Decimal("106.45"), 8], "rows without a partition value stay"
+    assert len(world.contents()) == 10
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (f"SELECT order_id FROM {AFTERWARDS}", "more than 1 row"),
+        (f"SELECT order_id FROM {AFTERWARDS} WHERE order_id = 77", "no row"),
+        (f"SELECT order_id, amount FROM {AFTERWARDS} WHERE order_id = 1", "1 row of 2 columns"),
+    ],
+)
+def test_a_query_that_has_no_one_value_is_said_to_have_none(world: World, query: str, reason: str) -> None:
+    with pytest.raises(WarehouseError, match=f"returns {reason}"):
+        world.warehouse.one_value(world.target, Staged(()), query)

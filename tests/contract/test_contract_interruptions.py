@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +15,7 @@ from zlib import crc32
 
 import pytest
 from contract_faults import RIGS, Broken, Fault, Rig
-from contract_world import RANGE, World, days
+from contract_world import RANGE, ROWS, World, days
 from killing import die, survives
 from stage_writing import write_one
 
@@ -21,8 +23,10 @@ from airflow_backfill_provider.errors import BackfillError, TargetMoved, Warehou
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
+    Fill,
     Fingerprint,
     Publication,
+    Recompute,
     Staged,
     Target,
     Warehouse,
@@ -61,6 +65,30 @@ def _stage(warehouse: Warehouse, scene: Scene) -> Staged:
         return Staged(tuple(write_one(writer, day, world.select(day.key, RAISED)) for day in days(*RANGE[:2])))
 
 
+def _stage_code(warehouse: Warehouse, scene: Scene) -> Staged:
+    def filled(key: str) -> Fill:
+        return lambda landing: landing.add(_raised(key))
+
+    with warehouse.open_stage(scene.target, "b1", "again") as writer:
+        return Staged(writer.write(*(Recompute((day,), fill=filled(day.key)) for day in days(*RANGE[:2]))))
+
+
+def _raised(key: str) -> list[dict[str, Any]]:
+    """The rows of a day as the staged ones are."""
+    return [
+        {
+            "order_id": number,
+            "order_date": date.fromisoformat(key),
+            "Status": status,
+            "amount": None if amount is None else Decimal(amount) + 1,
+            "note": note,
+            "seen_at": datetime.fromisoformat(seen_at),
+        }
+        for number, day, status, amount, note, seen_at in ROWS
+        if day == key
+    ]
+
+
 def _back_up(warehouse: Warehouse, scene: Scene) -> Any:
     return warehouse.back_up(scene.target, "b1", days(*RANGE), label="again")
 
@@ -68,6 +96,7 @@ def _back_up(warehouse: Warehouse, scene: Scene) -> Any:
 RAISED = "CAST(amount + 1 AS DECIMAL(12,2))"
 OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
     "stage": _stage,
+    "stage of code": _stage_code,
     "back_up": _back_up,
     "replace_partitions": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.publication()),
     "merge": lambda warehouse, scene: warehouse.merge(scene.target, scene.publication()),
@@ -75,7 +104,7 @@ OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
     "rollback": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.undo()),
     "rollback of a view_swap": lambda warehouse, scene: warehouse.swap_view(scene.target, scene.undo()),
 }
-"""What is interrupted, by name; beside ``stage`` and ``back_up``, each replaces the range and writes one receipt."""
+"""What is interrupted, by name; beside stages and ``back_up``, each replaces the range and writes one receipt."""
 
 
 @pytest.fixture(params=RIGS, ids=lambda rig: rig.name)
@@ -201,7 +230,7 @@ def test_ended_at_any_step_a_call_has_happened_or_has_not_and_works_when_repeate
     new = Seen.of(rehearsal)
     rehearsal.close()
     assert new.outside == old.outside
-    assert (new.range == old.range) == (operation in ("stage", "back_up"))
+    assert (new.range == old.range) == (operation in ("stage", "stage of code", "back_up"))
     assert len(steps) > 3
 
     happened = set()

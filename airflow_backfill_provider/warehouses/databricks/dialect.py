@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.databricks.types import PARTITION_TYPES, column_kind, is_text
@@ -59,6 +60,9 @@ class DatabricksDialect:
         ]
         # A sum of BIGINT would overflow.
         return f"CAST(xxhash64({', '.join(values)}) AS DECIMAL(20, 0))"
+
+    def steps(self, column: str, column_type: str, first: str, step: timedelta) -> str | None:
+        return None
 
     def numbered(self, table: str, column: str, bounds: Sequence[str]) -> tuple[str, str]:
         # A sum of comparisons would be a tree as deep as there are bounds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.duckdb.types import COLUMN_KINDS, NANOSECONDS
@@ -34,6 +35,11 @@ class DuckDBDialect:
 
     def row_hash(self, columns: Sequence[str], alias: str = "r.") -> str:
         return f"hash(hash({', '.join(alias + quote(column) for column in columns)}))"
+
+    def steps(self, column: str, column_type: str, first: str, step: timedelta) -> str | None:
+        if column_type == NANOSECONDS:  # which would be rounded
+            return None
+        return f"((epoch_us({column}) - epoch_us({first})) // {step // timedelta(microseconds=1)})"
 
     def numbered(self, table: str, column: str, bounds: Sequence[str]) -> tuple[str, str]:
         values = ", ".join(f"({number}, {bound})" for number, bound in enumerate(bounds))

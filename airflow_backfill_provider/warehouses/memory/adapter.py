@@ -55,6 +55,7 @@ from airflow_backfill_provider.warehouses.base import (
     Tolerance,
     Version,
     Versions,
+    only_value,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.code_rows import values_of
@@ -289,6 +290,11 @@ class MemoryWarehouse:
             stage = _only(stage, where)
         return len(Select.bind(query, {**self._visible(), "stage": stage}).run())
 
+    def one_value(self, target: Target, staged: Staged, query: str) -> Scalar:
+        return only_value(
+            Select.bind(query, {**self._visible(), AFTERWARDS: self._afterwards(target, staged)}).run()[:2]
+        )
+
     def compare(
         self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()
     ) -> dict[str, RowDiff]:
@@ -513,11 +519,13 @@ class MemoryWarehouse:
             shown = {view: self._tables[table] for view, table in self._views.plain.items() if table in self._tables}
             return {**self._tables, **shown}
 
-    def _afterwards(self, target: Target, staged: StagedPartition) -> Table:
-        """The published table as it would be with these rows in the place of their partition's."""
-        table, partition = self._table(target.table), staged.partition
-        (landed,) = self._split(target, Staged((staged,)), [partition]).values()
-        gone = _in_any(target, table, [partition])
+    def _afterwards(self, target: Target, staged: Staged) -> Table:
+        """The published table as it would be with these rows in the place of their partitions'."""
+        table, partitions = self._table(target.table), [one.partition for one in staged.partitions]
+        if not partitions:
+            return table
+        landed = _joined(list(self._split(target, staged, partitions).values()))
+        gone = _in_any(target, table, partitions)
         kept = tuple(row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone)
         names = tuple(column.name for column in table.columns)
         return replace(table, rows=(*kept, *in_order(landed, names)))
@@ -633,7 +641,7 @@ class MemoryStage:
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
         visible = self._warehouse._visible()
         if recompute.over is not None:
-            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, recompute.over)
+            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, Staged((recompute.over,)))
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         if recompute.fill is None:

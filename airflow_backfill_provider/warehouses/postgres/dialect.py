@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.postgres.types import (
@@ -38,6 +39,9 @@ class PostgresDialect:
     def row_hash(self, columns: Sequence[str], alias: str = "r.") -> str:
         row = ", ".join(alias + quote(column) for column in columns)
         return f"hashint8extended(hash_record_extended(ROW({row}), 0), 0)"
+
+    def steps(self, column: str, column_type: str, first: str, step: timedelta) -> str | None:
+        return f"floor(extract(epoch FROM {column} - {first}) / {step.total_seconds()})::bigint"
 
     def numbered(self, table: str, column: str, bounds: Sequence[str]) -> tuple[str, str]:
         return f"width_bucket({column}, ARRAY[{', '.join(bounds)}]) - 1", table

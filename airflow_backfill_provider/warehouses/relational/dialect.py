@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
@@ -61,6 +62,13 @@ class Dialect(Protocol):
 
         Where an engine combines the hashes of columns linearly, a sum of them misses values swapped between rows. The
         hash of that hash is not linear, whatever the version.
+        """
+        ...
+
+    def steps(self, column: str, column_type: str, first: str, step: timedelta) -> str | None:
+        """How many whole steps a timestamp lies after the first, exactly; None where the engine cannot tell for the type.
+
+        :param first: as a literal of the column's type.
         """
         ...
 

@@ -11,10 +11,10 @@ from typing import Any
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.warehouses.base import Target, Tolerance
-from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, Shown
+from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind, Shown
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.windows import Partition, merge
+from airflow_backfill_provider.windows import Partition, Window, merge
 
 _ONE_DAY = timedelta(days=1)
 
@@ -55,12 +55,14 @@ class Buckets:
 
     Where each partition is one value of the column (a day on DATE or ``yyyymmdd``, a month on ``yyyymm``, a value of a
     list), that is the column itself, which groups fastest. UTC days of a timestamp are its date, where the engine's cast
-    to a date gives the day. Other windows are numbered by their bounds.
+    to a date gives the day. Windows of one length on a grid of instants, such as hours, are counted from the first: the
+    text does not grow with them. Other windows are numbered by their bounds.
     """
 
     def __init__(self, partitions: Sequence[Partition], pieces: Sequence[Piece]) -> None:
         self._partitions = tuple(sorted(partitions))
         self._numbered = False
+        self._step: timedelta | None = None
         clocks = {piece.clock for piece in pieces}
         only = [clock.only_value(partition) for clock in clocks for partition in self._partitions]
         if len(clocks) == 1 and None not in only:
@@ -71,6 +73,12 @@ class Buckets:
             and all(piece.dialect.casts_to_day(piece.type) for piece in pieces)
         ):
             self._keys = {partition.window.start.date(): partition.key for partition in self._partitions}
+        elif (step := _even_step(self._partitions, pieces)) is not None:
+            self._step = step
+            self._keys = {
+                (partition.window.start - self._partitions[0].window.start) // step: partition.key
+                for partition in self._partitions
+            }
         else:
             self._numbered = True
             self._keys = {number: partition.key for number, partition in enumerate(self._partitions)}
@@ -95,7 +103,9 @@ class Buckets:
     def select(self, piece: Piece, columns: Sequence[str]) -> str:
         """The rows of the piece with their bucket as ``b``, and these SQL expressions over ``r`` after it."""
         table = f"{piece.table} AS r"
-        if self._numbered:
+        if self._step is not None:
+            bucket = _steps(piece, self._partitions[0], self._step) or ""
+        elif self._numbered:
             spelling = piece.dialect.spelling
             bounds = [spelling.instant(partition.window.start, piece.clock) for partition in self._partitions]
             bucket, table = piece.dialect.numbered(table, piece.dialect.ordered(piece.column, piece.clock), bounds)
@@ -107,6 +117,29 @@ class Buckets:
     def select_all(self, pieces: Sequence[Piece], columns: Sequence[str]) -> str:
         """The rows of every piece, one after the other."""
         return " UNION ALL ".join(self.select(piece, columns) for piece in pieces)
+
+
+def _even_step(partitions: Sequence[Partition], pieces: Sequence[Piece]) -> timedelta | None:
+    """The one length of the windows, when all begin a whole number of it apart and every piece's engine can count it."""
+    if not partitions or not all(isinstance(partition.span, Window) for partition in partitions):
+        return None
+    first = partitions[0].window
+    step = first.end - first.start
+    even = all(
+        one.window.end - one.window.start == step and not (one.window.start - first.start) % step for one in partitions
+    )
+    counted = all(_shows_instants(piece.clock) and _steps(piece, partitions[0], step) for piece in pieces)
+    return step if even and counted else None
+
+
+def _shows_instants(clock: Clock) -> bool:
+    """Whether equally long windows lie equally far apart in what the column shows."""
+    return clock.kind is ColumnKind.TIMESTAMPTZ or clock == UTC_TIMESTAMP
+
+
+def _steps(piece: Piece, first: Partition, step: timedelta) -> str | None:
+    bound = piece.dialect.spelling.instant(first.window.start, piece.clock)
+    return piece.dialect.steps(piece.column, piece.type, bound, step)
 
 
 def fingerprints(dialect: Dialect, buckets: Buckets, pieces: Sequence[Piece], columns: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar, assert_never
 from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
     NO_TOLERANCE,
     Backup,
     ChildSwap,
@@ -28,6 +29,7 @@ from airflow_backfill_provider.warehouses.base import (
     Target,
     Tolerance,
     Versions,
+    only_value,
 )
 from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.relational import statements
@@ -162,6 +164,30 @@ class RelationalWarehouse(ABC, Generic[_Session]):
             with session.transaction(read_only=True):
                 ((count,),) = session.run(f"WITH stage AS ({rows}) SELECT count(*) FROM (\n{text}\n) AS found")
         return int(count)
+
+    def one_value(self, target: Target, staged: Staged, query: str) -> Scalar:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        with self._reading("The query", Published(), staged) as session:
+            if (text := session.one_select(query)) is None:
+                raise WarehouseError("A query for a report is one SELECT statement and nothing else.")
+            quote = self.dialect.spelling.quote
+            names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
+            published = self._locate(session, target.table).sql
+            rows = f"SELECT {names} FROM {published} AS r"
+            if partitions:
+                kept = Piece.of(self.dialect, target, published, partitions)
+                rows = " UNION ALL ".join(
+                    [
+                        f"{rows} WHERE ({kept.predicate}) IS NOT TRUE",
+                        *(
+                            f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}"
+                            for piece in self._pieces(session, target, staged, partitions)
+                        ),
+                    ]
+                )
+            with session.transaction(read_only=True):
+                found = session.run(f"WITH {quote(AFTERWARDS)} AS ({rows}) SELECT * FROM (\n{text}\n) AS found LIMIT 2")
+        return only_value(found)
 
     def compare(
         self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition], *, exclude: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""``docs/operations.md`` and ``docs/capacity.md`` name what the code names."""
+"""``docs/operations.md``, ``docs/capacity.md`` and ``docs/scaling.md`` name what the code names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_key_of_a_throttle_is_in_the_spec_page() -> None:
     assert set(Throttle.model_fields) <= set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["operations.md", "capacity.md"])
+@pytest.mark.parametrize("name", ["operations.md", "capacity.md", "scaling.md"])
 def test_every_link_of_the_page_leads_to_a_file(name: str) -> None:
     page = (DOCS / name).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", page):

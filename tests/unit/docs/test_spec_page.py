@@ -12,6 +12,7 @@ import pytest
 
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.spec.schema import text
 from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.spec.tree import read_tree
@@ -21,6 +22,7 @@ DOCS = ROOT / "docs"
 PAGE = (DOCS / "spec.md").read_text(encoding="utf-8")
 SCHEMA = json.loads((DOCS / "spec.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+TOP = [field.alias or name for name, field in BackfillSpec.model_fields.items()]
 AROUND = {
     "name": "name: documented\n",
     "target": "target: {table: analytics.fct_orders, partition_by: order_date, key: [order_id]}\n",
@@ -36,7 +38,7 @@ def whole(example: str) -> str:
 
 def written(page: Path) -> Iterator[str]:
     """The YAML blocks of a page that are specs or parts of one."""
-    keys = "|".join(BackfillSpec.model_fields)
+    keys = "|".join(TOP)
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
         if re.match(f"(#.*\n)*({keys}):", block):
             yield block
@@ -106,6 +108,10 @@ SECTIONS = {
     "approval": "ApprovalSpec",
     "trial": "TrialSpec",
     "control_period": "ControlPeriodSpec",
+    "report_queries": "ReportQuery",
+    "schema": "SchemaSpec",
+    "schema.columns": "NewColumn",
+    "schema.semantic_change": "SemanticChange",
     "range": "RangeSpec",
     "range.evidence": "RangeEvidence",
     "range.evidence.metric": "Level",
@@ -121,7 +127,7 @@ def test_every_key_has_a_line_in_the_table_of_its_section_and_an_example(section
 
 
 def test_the_keys_at_the_top_and_of_publish_and_rollback_are_all_there() -> None:
-    wanted = {*BackfillSpec.model_fields}
+    wanted = {*TOP}
     wanted |= {*SCHEMA["$defs"]["PublishSpec"]["properties"], *SCHEMA["$defs"]["RollbackSpec"]["properties"]}
     lines = " ".join(re.findall(r"^\| (`[^|]*)\|", PAGE, re.MULTILINE))
     assert wanted <= set(re.findall(r"`(\w+)`", lines))
@@ -140,6 +146,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
         **documents["approval"],
         "on_moved": "refuse",
     }
+    found |= {"mode": spec.schema_gate.mode, "severity": ReportQuery.model_fields["severity"].default}
     found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
         mode="json", include={"every", "give_up_after"}
     )

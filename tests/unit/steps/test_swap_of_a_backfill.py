@@ -77,6 +77,19 @@ def test_a_correction_is_exchanged_and_exchanged_back_and_later_writes_elsewhere
     assert not world.rollback().restored
 
 
+def test_a_plan_that_keeps_writers_out_for_too_long_names_the_exchange_that_would_not(world: World) -> None:
+    of_rows = world.scope(mode="plan").plan.model_copy(update={"swap": None}).write_block
+    seconds = of_rows.total_seconds() / 2
+    world.spec = make_spec(publish={"max_write_block": f"PT{seconds:.9f}S"})
+
+    with pytest.raises(SpecError, match=r"Set publish\.swap: true, .*; or publish\.unit: day"):
+        world.scope(mode="plan")
+
+    world.engine.execute("ALTER TABLE analytics.first SET UNLOGGED")
+    with pytest.raises(SpecError, match=r"Set publish\.unit: day"):
+        world.scope(mode="plan")
+
+
 def test_the_plan_says_what_is_exchanged_and_that_writers_wait_for_one_reading_only(world: World) -> None:
     plan = world.scope().plan
     text = preview(plan)

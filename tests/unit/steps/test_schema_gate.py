@@ -1,0 +1,128 @@
+"""The columns of the SQL against those of the table, and what a new one means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from report_reading import Report
+from steps_world import DAYS, RIGHT, World, make_spec
+
+from airflow_backfill_provider.errors import TransformRefused, ValidationFailed
+from airflow_backfill_provider.plan import Plan
+
+WIDE = RIGHT.replace("note\nFROM", "note, refunded, 1 AS extra\nFROM")
+RANGE = {"start_date": DAYS[0], "end_date": DAYS[2]}
+
+
+@pytest.fixture
+def taxed(world: World) -> World:
+    """A column was added to the table, and nothing has filled it yet."""
+    world.engine.execute("ALTER TABLE analytics.orders ADD COLUMN tax BIGINT")
+    return world
+
+
+def new_column(value: str, **schema: Any) -> dict[str, Any]:
+    sql = RIGHT.replace("CASE WHEN refunded THEN NULL ELSE amount END AS amount, note", f"amount, note, {value} AS tax")
+    return {
+        "kind": "new_column",
+        "new_columns": ["tax"],
+        "transform": {"sql": sql},
+        "compare": [],
+        "schema": schema,
+    }
+
+
+def about_columns(plan: Plan) -> list[str]:
+    return [text for text in plan.warnings if "schema" in text]
+
+
+def test_a_column_that_the_table_does_not_have_is_refused_by_name_and_left_out_where_the_spec_says_so(
+    world: World,
+) -> None:
+    world.spec = make_spec(transform={"sql": WIDE})
+    with pytest.raises(
+        TransformRefused, match=r"not in the target: refunded \(BOOLEAN\), extra \(INTEGER\).*discard_columns"
+    ):
+        world.scope(**RANGE)
+
+    world.spec = make_spec(transform={"sql": WIDE}, schema={"mode": "discard_columns"})
+    scoped = world.scope(**RANGE)
+    assert about_columns(scoped.plan) == [
+        "schema.mode discard_columns leaves out refunded, extra, which analytics.orders does not have."
+    ]
+    world.try_one()
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+    assert world.amounts(DAYS[1])[100] is None
+    assert "Left out, because the table does not have them: refunded, extra." in Report(world).text
+
+
+def test_a_column_too_few_or_one_that_loses_values_is_refused_in_either_mode(world: World) -> None:
+    for sql, reason in (
+        (RIGHT.replace(", note", ""), "missing: note"),
+        (RIGHT.replace("order_id,", "order_id + 0.5 AS order_id,"), "would lose values: order_id"),
+    ):
+        world.spec = make_spec(transform={"sql": sql}, schema={"mode": "discard_columns"})
+        with pytest.raises(TransformRefused, match=reason):
+            world.scope(**RANGE)
+
+
+@pytest.mark.parametrize("meaning", ["unknown", "unavailable"])
+def test_a_new_column_that_is_0_in_every_row_is_not_published(taxed: World, meaning: str) -> None:
+    taxed.spec = make_spec(**new_column("0", columns={"tax": {"null_means": meaning}}))
+    with pytest.raises(ValidationFailed, match=r"filled_with_0\(tax\).*18 of 18 rows are 0, 0 are NULL.*leave it NULL"):
+        taxed.prepare(**RANGE)
+    assert {row[0] for row in taxed.engine.rows("SELECT DISTINCT tax FROM analytics.orders")} == {None}
+
+
+@pytest.mark.parametrize("value", ["CASE WHEN refunded THEN NULL ELSE 0 END", "order_id % 2", "NULL"])
+def test_a_new_column_with_a_value_or_a_null_among_its_rows_is_published(taxed: World, value: str) -> None:
+    taxed.spec = make_spec(**new_column(f"CAST({value} AS BIGINT)", columns={"tax": {"null_means": "unknown"}}))
+    scoped = taxed.prepare(**RANGE)
+    assert about_columns(scoped.plan) == []
+    assert taxed.publish().published or value == "NULL"
+
+
+def test_a_default_is_the_specs_word_and_without_a_reason_the_plan_warns(taxed: World) -> None:
+    taxed.spec = make_spec(**new_column("0", columns={"tax": {"null_means": "default"}}))
+    (warning,) = about_columns(taxed.scope(**RANGE, mode="plan").plan)
+    assert warning.startswith("schema.columns.tax: a default stands where the value is not known")
+    change = {"at": "2024-03-01", "note": "amounts are net from here on"}
+    reason = {"tax": {"null_means": "default", "because": "no order was taxed then"}}
+    taxed.spec = make_spec(**new_column("0", columns=reason, semantic_change=change))
+    scoped = taxed.prepare(**RANGE)
+    assert about_columns(scoped.plan) == []
+    taxed.publish()
+    text = Report(taxed).text
+    assert "tax is new. A default stands where the value is not known: no order was taxed then." in text
+    assert (
+        "From 2024-03-01 on the numbers mean something else, which no backfill makes consistent: amounts are net"
+        in text
+    )
+
+
+def test_a_new_column_of_which_nothing_is_said_is_warned_of(taxed: World) -> None:
+    taxed.spec = make_spec(**{key: value for key, value in new_column("0").items() if key != "schema"})
+    scoped = taxed.prepare(**RANGE)
+    assert about_columns(scoped.plan)[0].startswith("Nothing says what it means that tax has no value")
+    assert [row["verdict"] for row in Report(taxed).rows("checks.csv") if row["kind"] == "filled_with_0"] == ["warn"]
+
+
+def test_a_meaning_is_of_a_new_column() -> None:
+    with pytest.raises(ValidationError, match="amount is not among new_columns"):
+        make_spec(schema={"columns": {"amount": {"null_means": "unknown"}}})
+
+
+def test_a_column_swapped_with_one_of_the_same_type_differs_in_both(world: World) -> None:
+    world.engine.execute(
+        "ALTER TABLE analytics.orders ADD COLUMN fee INTEGER", "UPDATE analytics.orders SET fee = order_id"
+    )
+    swapped = RIGHT.replace(
+        "CASE WHEN refunded THEN NULL ELSE amount END AS amount, note", "order_id AS amount, note, amount AS fee"
+    )
+    world.spec = make_spec(transform={"sql": swapped}, compare=[{"row_diff": {"max_changed": 5}}])
+    with pytest.raises(ValidationFailed, match=r"6 changed.*amount in 6, fee in 6.*100 % of the matched rows differ"):
+        world.prepare(**RANGE)
