@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param, TaskGroup, task_group
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain, task_group
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.malformed_spec import MalformedSpec
@@ -79,9 +79,17 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         announced = AnnouncePublishOperator(task_id="announce", spec=spec, published=published.output, **place)
+        before: list[Any] = [scope]
+        if spec.approval.required != "never":
+            before.append(_gate("approve_plan", "plan", spec))
         if spec.trial.enabled or spec.control_period:
-            scope >> TrialOperator(task_id="trial", spec=spec, **pool, **place) >> mapped_group
-        scope >> mapped_group >> judged >> published >> announced >> report
+            before.append(TrialOperator(task_id="trial", spec=spec, **pool, **place))
+        if spec.trial.enabled:
+            if spec.trial.review or (spec.trial.review is None and spec.approval.required != "never"):
+                before.append(_gate("review_trial", "review", spec))
+        gate = [_gate("approve_publish", "publish", spec)] if spec.approval.before_publish else []
+        chain(*before, mapped_group, judged, *gate, published, announced, report)
+        scope >> mapped_group
         [probe, published] >> report
     return dag
 
@@ -159,6 +167,13 @@ def backfill_dags(folder: str | Path) -> dict[str, DAG]:
     return dags
 
 
+def _gate(task_id: str, gate: str, spec: BackfillSpec) -> BaseOperator:
+    """A task that waits for a person; imported where one is needed, since every task parses this file anew."""
+    from airflow_backfill_provider.operators.approval import ApprovalGateOperator
+
+    return ApprovalGateOperator(task_id=task_id, gate=gate, spec=spec, **_place(spec))
+
+
 def _place(spec: BackfillSpec) -> dict[str, Any]:
     """Where, and how early, the executor runs the tasks; what the spec leaves out is Airflow's default."""
     return spec.compute.model_dump(include={"queue", "priority_weight"}, exclude_none=True)
@@ -216,4 +231,11 @@ def _backfill_params() -> dict[str, Param]:
         ),
         "restage": Param(False, type="boolean", title="Throw staged work away and stage again"),
         "rebase": Param(False, type="boolean", title="Recompute exactly the partitions whose published rows moved"),
+        "waive_approval": Param(
+            "",
+            type="string",
+            maxLength=2000,
+            title="Waive the approval",
+            description="why nobody needs to look; only from those whom the spec names",
+        ),
     }

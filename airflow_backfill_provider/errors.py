@@ -15,6 +15,8 @@
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
     ├── ControlMoved               the new rule changes partitions that the bug did not affect; ``.moved``
     ├── ValidationFailed           checks ran and at least one said no; ``.outcomes``
+    ├── HeldBack                   another partition failed, and ``compute.fail_fast`` lets no more begin
+    ├── NotApproved                a person has to say yes first, and nobody did; nothing was computed or written
     ├── PublishRefused             publishing now would break a promise; nothing was written
     │   ├── IntentChanged          the spec is no longer the one this work was staged for
     │   ├── TargetMoved            the range is not what it was when the plan was made; ``.moved``
@@ -111,6 +113,14 @@ class ValidationFailed(BackfillError):
     def __init__(self, message: str, outcomes: Sequence[Any]) -> None:
         super().__init__(message)
         self.outcomes = tuple(outcomes)
+
+
+class HeldBack(BackfillError):
+    """Another partition failed, and ``compute.fail_fast`` lets no more begin; what is staged stays."""
+
+
+class NotApproved(BackfillError):
+    """A person has to say yes to exactly this first, and nobody did; nothing was computed or written."""
 
 
 class PublishRefused(BackfillError):

@@ -7,6 +7,9 @@ from hashlib import sha256
 
 from airflow_backfill_provider.errors import RequestError
 
+UNKNOWN_USER = "unknown user"
+"""Who asked, when Airflow cannot say who triggered a run."""
+
 _ID = re.compile(r"\A[0-9a-f]{12}\Z")
 
 

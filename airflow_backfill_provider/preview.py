@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.gates import who_is_asked
 from airflow_backfill_provider.windows import Window
 
 _SHOWN = 20
@@ -27,6 +28,7 @@ def preview(plan: Plan) -> str:
             else []
         ),
         *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
+        f"  asked       {who_is_asked(plan)}",
         *([f"  control     {', '.join(plan.control)}: recomputed, compared, never published"] if plan.control else []),
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),

@@ -6,6 +6,7 @@ import getpass
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
@@ -15,7 +16,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import summarise
 from airflow_backfill_provider.steps.throttle import waiting_for
-from airflow_backfill_provider.steps.way_on import way_on
+from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -23,7 +24,7 @@ def status(args: Namespace) -> None:
     """Print one backfill's summary and its audit trail."""
     with plain_errors(), open_ledger() as ledger:
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
-        print(f"  next        {way_on(ledger.backfill(args.backfill_id))}")
+        print("\n".join(waiting_lines(ledger, ledger.backfill(args.backfill_id), datetime.now(UTC))))
         if waiting := waiting_for(ledger, args.backfill_id):
             print(
                 f"  waiting     since {waiting.at:%Y-%m-%dT%H:%M:%SZ}: {waiting.detail['reason']}, when it was last looked at"

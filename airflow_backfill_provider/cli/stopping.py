@@ -125,7 +125,8 @@ def _backfills(name: str, states: frozenset[BackfillState]) -> list[BackfillReco
 
 
 def _running(backfills: Sequence[BackfillRecord]) -> list[TaskInstance]:
-    runs = sorted({(backfill.dag_id, backfill.run_id) for backfill in backfills})
+    with open_ledger() as ledger:
+        runs = sorted(run for backfill in backfills for run in ledger.runs(backfill.backfill_id))
     query = select(TaskInstance).where(
         tuple_(TaskInstance.dag_id, TaskInstance.run_id).in_(runs), TaskInstance.state.in_(_RUNNING)
     )

@@ -56,6 +56,7 @@ def insert_plan(connection: Connection, backfill_id: str, revision: int, plan: S
             spec_hash=plan.spec_hash,
             document=plan.document,
             created_at=plan.created_at,
+            requested_by=plan.requested_by,
         )
     )
 
@@ -142,6 +143,7 @@ def read_plan(connection: Connection, backfill_id: str, revision: int | None = N
             PlanRow.spec_hash,
             PlanRow.document,
             PlanRow.created_at,
+            PlanRow.requested_by,
         )
         .where(PlanRow.backfill_id == backfill_id)
         .order_by(PlanRow.revision.desc())
@@ -154,6 +156,12 @@ def read_plan(connection: Connection, backfill_id: str, revision: int | None = N
         backfill = read(connection, backfill_id)
         raise LedgerError(f"Backfill {backfill_id!r} has no plan revision {revision}; it has 1 to {backfill.revision}.")
     return StoredPlan(*row)
+
+
+def read_requesters(connection: Connection, backfill: BackfillRecord) -> frozenset[str]:
+    """Whoever asked for the backfill or for a revision of its plan."""
+    asked = connection.scalars(select(PlanRow.requested_by).where(PlanRow.backfill_id == backfill.backfill_id))
+    return frozenset({backfill.requested_by, *asked} - {""})
 
 
 def read_hashes(connection: Connection, backfill: BackfillRecord) -> dict[str, str]:

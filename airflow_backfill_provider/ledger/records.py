@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
@@ -23,6 +24,8 @@ class StoredPlan:
     document: dict[str, Any]
     """JSON values only."""
     created_at: datetime
+    requested_by: str = ""
+    """Who asked for this revision; empty when the ledger is older than that."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,10 @@ class BackfillRecord:
     tenant: str
     dag_id: str
     run_id: str
+    """The run that works on it now, or did last."""
     conn_id: str
     mode: str
+    """How far that run goes."""
     state: BackfillState
     reason: str
     requested_by: str
@@ -120,6 +125,59 @@ class EventRecord:
     action: str
     by: str
     detail: Mapping[str, Any]
+
+
+class Gate(StrEnum):
+    """Where a backfill waits for a person."""
+
+    PLAN = "plan"  # before anything is staged
+    REVIEW = "review"  # after the trial, before the other partitions are computed
+    PUBLISH = "publish"  # with everything validated
+
+
+class Decision(StrEnum):
+    """What became of a question."""
+
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed_out"  # nobody answered, which is a no
+    WAIVED = "waived"  # somebody who may decided that nobody needs to look
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a person is asked at a gate."""
+
+    gate: Gate
+    content: str
+    """The hash of what is asked about: an answer holds for exactly that."""
+    revision: int
+    """Of the plan that it belongs to; a revised plan voids every answer."""
+    shown: str
+    """What the person reads."""
+    asked_for: str
+    """Who triggered the run that asks."""
+    run_id: str
+    clear_number: int = 0
+    """How often that run was cleared before it asked."""
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A question and what became of it."""
+
+    question: Question
+    asked_at: datetime
+    decision: Decision | None
+    """None while nobody has answered."""
+    decided_at: datetime | None
+    decided_by: str
+    reason: str
+
+    @property
+    def is_yes(self) -> bool:
+        """Whether it lets the backfill go on."""
+        return self.decision in (Decision.APPROVED, Decision.WAIVED)
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,11 @@ RELEASES_LOCK = frozenset({_B.COMPLETED, _B.ROLLED_BACK, _B.EXPIRED})
 HOLDS_LOCK = frozenset(_B) - RELEASES_LOCK
 """No other backfill may have the range."""
 
-MAY_STAGE = frozenset({_B.PLANNED, _B.AWAITING_APPROVAL, _B.RUNNING, _B.VALIDATED}) | STOPPED
-"""A partition that is not published may be staged: no publish reads the stages at this moment."""
+MAY_STAGE = frozenset({_B.PLANNED, _B.RUNNING, _B.VALIDATED}) | STOPPED
+"""A partition that is not published may be staged: no publish reads the stages, and nobody is asked, at this moment."""
+
+READY = frozenset({_P.VALIDATED, _P.PUBLISHED})
+"""A partition that does not hold a publish back: validated, or published with an earlier unit of the range."""
 
 BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.PLANNED: {
@@ -76,11 +79,14 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The plan was given up.",
     },
     _B.AWAITING_APPROVAL: {
-        _B.RUNNING: "A person approved exactly this plan.",
+        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.ROLLED_BACK: "The units that were published were put back.",
+        _B.RUNNING: "A person approved exactly this plan or this trial, or nobody needed to.",
+        _B.VALIDATED: "A person approved exactly this evidence, or nobody needed to.",
         _B.PLANNED: "Scope was cleared, or the plan was revised, which voids the approval.",
-        _B.HALTED: "A stop signal was found while waiting.",
-        _B.FAILED: "The wait ended without an answer, or the waiting task broke.",
-        _B.REJECTED: "A person said no.",
+        _B.HALTED: "A stop signal was found when the wait was over.",
+        _B.FAILED: "The waiting task broke.",
+        _B.REJECTED: "A person said no, or nobody answered in time.",
         _B.EXPIRED: "The plan was given up while it waited.",
     },
     _B.RUNNING: {
@@ -97,6 +103,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.VALIDATED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.ROLLED_BACK: "The units that were published were put back.",
+        _B.AWAITING_APPROVAL: "The evidence is shown to a person before the publish.",
         _B.PUBLISHING: "Publish begins.",
         _B.RUNNING: "A partition is staged or validated again.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -129,6 +136,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.HALTED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.ROLLED_BACK: "The units that were published were put back.",
+        _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared after the stop signal was lifted.",
         _B.RUNNING: "A task was cleared after the stop signal was lifted.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -139,6 +147,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.FAILED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.ROLLED_BACK: "The units that were published were put back.",
+        _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared.",
         _B.RUNNING: "The failed task was cleared.",
         _B.VALIDATED: "Only publish was cleared, and every partition is validated.",
@@ -149,6 +158,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.REJECTED: {
         _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
         _B.ROLLED_BACK: "The units that were published were put back.",
+        _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
         _B.RUNNING: "The rejecting task was cleared after its cause was mended.",
         _B.HALTED: "A task that ran on beside the rejecting one found a stop signal.",

@@ -13,6 +13,7 @@ from sqlalchemy import URL, Connection
 
 from airflow_backfill_provider.errors import LedgerError, TransitionRefused
 from airflow_backfill_provider.ledger import (
+    approvals,
     backfill_rows,
     live_claims,
     partition_rows,
@@ -24,13 +25,16 @@ from airflow_backfill_provider.ledger import (
 )
 from airflow_backfill_provider.ledger.engine import LedgerEngine
 from airflow_backfill_provider.ledger.records import (
+    Approval,
     BackfillRecord,
+    Decision,
     EventRecord,
     FinishedStage,
     LiveClaim,
     LiveRun,
     NewBackfill,
     PartitionRecord,
+    Question,
     StoredPlan,
 )
 from airflow_backfill_provider.ledger.states import (
@@ -40,6 +44,9 @@ from airflow_backfill_provider.ledger.states import (
     PartitionState,
 )
 from airflow_backfill_provider.windows import Span
+
+TAKEN_OVER = "run.took_over"
+"""The line of the audit trail which says that another run works on the backfill."""
 
 
 def utc_now() -> datetime:
@@ -275,6 +282,45 @@ class Ledger:
                 trail.add_event(connection, backfill_id, "partitions.judged", at=at, by=by, detail=detail)
             trail.add_evidence(connection, backfill_id, evidence, revision=revision, at=at, by=by)
 
+    def ask_approval(self, backfill_id: str, question: Question, *, by: str) -> None:
+        """Record what a person is asked, and let the backfill wait for the answer. Asking the same again changes nothing.
+
+        :raises LedgerError: the plan was revised since.
+        :raises TransitionRefused: the backfill is where nobody is asked any more.
+        """
+        with self._write() as connection:
+            approvals.ask(connection, backfill_id, question, at=self._now(), by=by)
+
+    def decide_approval(
+        self, backfill_id: str, question: Question, decision: Decision, *, decided_by: str, by: str, reason: str = ""
+    ) -> None:
+        """Record what became of a question. A yes lets the backfill go on, everything else rejects it.
+
+        :raises LedgerError: the plan was revised since, or the backfill is over; nothing is recorded.
+        """
+        with self._write() as connection:
+            approvals.decide(
+                connection,
+                backfill_id,
+                question,
+                decision,
+                decided_by=decided_by,
+                reason=reason,
+                at=self._now(),
+                by=by,
+            )
+
+    def approvals(self, backfill_id: str) -> list[Approval]:
+        """Every question about the backfill with what became of it; the last decision is the last one."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return approvals.read(connection, backfill_id)
+
+    def requesters(self, backfill_id: str) -> frozenset[str]:
+        """Whoever asked for the backfill, or for a revision of its plan."""
+        with self._read() as connection:
+            return backfill_rows.read_requesters(connection, backfill_rows.read(connection, backfill_id))
+
     def record_evidence(
         self, backfill_id: str, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], *, by: str
     ) -> None:
@@ -299,6 +345,24 @@ class Ledger:
         with self._read() as connection:
             backfill_rows.read(connection, backfill_id)
             return trail.read_evidence(connection, backfill_id)
+
+    def take_over(self, backfill_id: str, *, dag_id: str, run_id: str, mode: str, by: str) -> None:
+        """Record that another run works on the backfill now, or how far it goes; nothing happens when that is known."""
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            now = {"dag_id": dag_id, "run_id": run_id, "mode": mode}
+            before = {name: getattr(backfill, name) for name in now}
+            if now != before:
+                backfill_rows.change(connection, backfill_id, at=at, **now)
+                trail.add_event(connection, backfill_id, TAKEN_OVER, at=at, by=by, detail={"from": before, "to": now})
+
+    def runs(self, backfill_id: str) -> frozenset[tuple[str, str]]:
+        """Every run that works or worked on the backfill, as DAG id and run id."""
+        with self._read() as connection:
+            backfill = backfill_rows.read(connection, backfill_id)
+            earlier = [event.detail["from"] for event in trail.read_events(connection, backfill_id, TAKEN_OVER)]
+        return frozenset({(backfill.dag_id, backfill.run_id), *((run["dag_id"], run["run_id"]) for run in earlier)})
 
     def set_backup(
         self, backfill_id: str, location: str, fingerprints: Mapping[str, Mapping[str, Any]], *, by: str

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from airflow_backfill_provider.ledger.records import Decision, Gate
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 
 PREFIX = "safe_backfill_"
@@ -91,6 +92,8 @@ class Base(DeclarativeBase):
         dict[str, Any]: JsonText(),
         BackfillState: StateText(BackfillState),
         PartitionState: StateText(PartitionState),
+        Gate: StateText(Gate),
+        Decision: StateText(Decision),
     }
 
 
@@ -127,6 +130,7 @@ class PlanRow(Base):
     spec_hash: Mapped[str]
     document: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
+    requested_by: Mapped[str] = mapped_column(server_default="")
 
 
 class PartitionRow(Base):
@@ -181,6 +185,29 @@ class EventRow(Base):
     detail: Mapped[dict[str, Any]]
 
     __table_args__ = (Index(None, "backfill_id", "sequence"),)
+
+
+class ApprovalRow(Base):
+    """One question to a person; ``decision`` is NULL while nobody has answered."""
+
+    __tablename__ = f"{PREFIX}approval"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    backfill_id: Mapped[str] = mapped_column(ForeignKey(BackfillRow.backfill_id))
+    gate: Mapped[Gate]
+    content: Mapped[str]
+    revision: Mapped[int]
+    shown: Mapped[str]
+    asked_for: Mapped[str]
+    run_id: Mapped[str]
+    clear_number: Mapped[int]
+    asked_at: Mapped[datetime]
+    decision: Mapped[Decision | None]
+    decided_at: Mapped[datetime | None]
+    decided_by: Mapped[str]
+    reason: Mapped[str]
+
+    __table_args__ = (Index(None, "backfill_id"),)
 
 
 class TargetRow(Base):

@@ -18,7 +18,7 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
 from airflow_backfill_provider.errors import BackfillError, CodeFailed, ConnectionLost, LockTimeout, Throttled
-from airflow_backfill_provider.identity import backfill_id, require_id
+from airflow_backfill_provider.identity import UNKNOWN_USER, backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -126,6 +126,8 @@ class BackfillOperator(BaseOperator):
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
+                    run_id=run.run_id,
+                    clear_number=getattr(run, "clear_number", None) or 0,
                     log=logging.getLogger(type(self).__module__),
                 )
             finally:
@@ -148,7 +150,7 @@ def read_spec(written: AnySpec) -> BackfillSpec:
 
 def actor(context: Context) -> str:
     """Who triggered the run."""
-    return getattr(context["dag_run"], "triggering_user_name", None) or "unknown user"
+    return getattr(context["dag_run"], "triggering_user_name", None) or UNKNOWN_USER
 
 
 @contextmanager

@@ -22,8 +22,8 @@ class ScopePartitionsOperator(BackfillOperator):
     tasks downstream which backfill this run works on and how far it goes.
 
     :param request: what a trigger's conf would say, in the same words: ``start_date``, ``end_date``, ``partitions``,
-        ``exclude``, ``expand``, ``include_live``, ``reason``, ``mode``, ``backfill_id``, ``restage``, ``rebase``;
-        templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
+        ``exclude``, ``expand``, ``include_live``, ``reason``, ``mode``, ``backfill_id``, ``restage``, ``rebase``,
+        ``waive_approval``; templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
         are the request.
     :param pool_probe: task id of a task in the compute pool that shows whether anything starts there.
     """
@@ -45,7 +45,8 @@ class ScopePartitionsOperator(BackfillOperator):
 
         with airflow_errors():
             request, found = self._request(context), self.which(context)
-        context["ti"].xcom_push(key=SCOPED, value={"backfill_id": found, "mode": str(request.mode)})
+        scoped_as = {"backfill_id": found, "mode": str(request.mode), "waive_approval": request.waive_approval}
+        context["ti"].xcom_push(key=SCOPED, value=scoped_as)
         with self.work(context) as work:
             run = context["dag_run"]
             scoped = scope(

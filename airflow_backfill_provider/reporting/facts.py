@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from airflow_backfill_provider.checks.outcome import Outcome, Verdict
-from airflow_backfill_provider.ledger.records import BackfillRecord, EventRecord, PartitionRecord
+from airflow_backfill_provider.ledger.records import Approval, BackfillRecord, EventRecord, PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.control_period import Control, compared_in
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
+from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
@@ -108,6 +109,8 @@ class Facts:
     """The evidence of the range as a whole."""
     events: tuple[EventRecord, ...]
     """The audit trail, oldest first."""
+    approvals: tuple[Approval, ...]
+    """Every question that people were asked, with what became of it."""
 
     @property
     def counts(self) -> Mapping[PartitionState, int]:
@@ -178,6 +181,11 @@ class Facts:
         return good is not None and (bad is None or bad.sequence < good.sequence)
 
     @property
+    def inspections(self) -> tuple[Inspection, ...]:
+        """Where people may look, and who did, under the newest plan."""
+        return inspections(self.approvals, self.plan, self.backfill.revision)
+
+    @property
     def as_of(self) -> datetime:
         """The last thing that happened."""
         return max([self.backfill.updated_at, *(event.at for event in self.events)])
@@ -208,4 +216,5 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
         ),
         of_range=tuple(evidence.get(None, ())),
         events=tuple(ledger.events(backfill_id)),
+        approvals=tuple(ledger.approvals(backfill_id)),
     )

@@ -20,6 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from airflow_backfill_provider.errors import RequestError
+from airflow_backfill_provider.spec.approval import ApprovalSpec
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
 from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
@@ -112,6 +113,9 @@ class ComputeSpec(Frozen):
     max_concurrency: Annotated[int, Field(ge=1)] = 4
     partitions_per_task: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     statement_timeout: Duration = timedelta(minutes=30)
+    fail_fast: bool = True
+    """Whether no partition is begun any more once one has failed or was rejected; otherwise the others are finished, and
+    nothing is published all the same."""
     max_rows: Annotated[int, Field(ge=1)] | None = None
     """Stop once more rows than these are staged; a plan that expects more is refused."""
     max_runtime: Duration | None = None
@@ -234,6 +238,15 @@ class TrialSpec(Frozen):
     partition: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """The key of the partition that is tried; by default, and where the range does not hold it, the one with the most
     published rows."""
+    review: bool | None = None
+    """Whether a person looks at what the trial found before the other partitions are computed. Left out, it is asked for
+    where the plan itself needed an approval and has more than 31 partitions."""
+
+    @model_validator(mode="after")
+    def _a_review_is_of_a_trial(self) -> TrialSpec:
+        if self.review and not self.enabled:
+            raise ValueError("review: true needs a trial to look at; leave enabled: false out, or review")
+        return self
 
 
 class RollbackSpec(Frozen):
@@ -273,6 +286,7 @@ class BackfillSpec(Frozen):
     """Reasons to wait; any one is enough."""
     allow_empty: bool = False
     """Whether a partition that had rows may be replaced by none."""
+    approval: ApprovalSpec = ApprovalSpec()
     trial: TrialSpec = TrialSpec()
     control_period: ControlPeriodSpec | None = None
     publish: PublishSpec = PublishSpec()

@@ -46,6 +46,9 @@ class Request(Frozen):
     rebase: bool = False
     """Re-read the baseline of partitions whose published rows moved, and recompute only those."""
 
+    waive_approval: Reason = ""
+    """Why nobody needs to approve this request; only from those that the spec's ``approval.waivers`` names."""
+
     @model_validator(mode="after")
     def _one_range(self) -> Request:
         dated = self.start_date is not None or self.end_date is not None

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from airflow_backfill_provider.errors import ControlMoved
-from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.records import EventRecord, Gate
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -79,6 +80,7 @@ def hold_control(work: Work) -> tuple[Control, ...]:
     wanted = plan.spec.control_partitions
     if not wanted:
         return ()
+    require_approval(work, plan, Gate.PLAN)
     found = compared_in(work.ledger.events(work.backfill_id, CONTROL_EVENT), plan)
     counts = work.ledger.counts(work.backfill_id)
     if not any(counts[state] for state in _WRITTEN):

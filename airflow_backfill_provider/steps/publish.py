@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
-from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
+from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
+from airflow_backfill_provider.ledger.states import READY, WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
@@ -20,7 +21,7 @@ from airflow_backfill_provider.steps.metrics import OUTCOMES
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
-from airflow_backfill_provider.steps.validate import READY, validate_range
+from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -40,6 +41,7 @@ def publish(work: Work) -> PublishResult:
     The unit is the whole range unless ``publish.unit`` says otherwise. After a failure between two units, the next call
     goes on with those that are left.
 
+    :raises NotApproved: the plan, its trial or the evidence waits for a person, as each is now; nothing was written.
     :raises PublishRefused: a promise would break; nothing was written to the unit, nor to one after it.
     :raises TargetMoved: the unit is not what the plan saw; likewise.
     :raises SourceMoved: the source is not what the plan counted, and the spec says to refuse; likewise.
@@ -59,6 +61,8 @@ def publish(work: Work) -> PublishResult:
         return _published(work, stored, written)
 
     revision, plan = work.revision, work.plan()
+    if state is BackfillState.AWAITING_APPROVAL:
+        require_approval(work, plan, *Gate)
     if state in _RESUMABLE:
         validate_range(work)
     elif state is not BackfillState.VALIDATED:
@@ -66,6 +70,7 @@ def publish(work: Work) -> PublishResult:
             f"Backfill {work.backfill_id} is {state}, not validated; clear what failed and let it run through. "
             "Nothing was written."
         )
+    require_approval(work, plan, *Gate)
     work.ledger.move(
         work.backfill_id, BackfillState.PUBLISHING, by=work.by, revision=revision, expected={BackfillState.VALIDATED}
     )
@@ -74,6 +79,7 @@ def publish(work: Work) -> PublishResult:
         # Only now, since nothing can be staged, judged or planned anew while the backfill is publishing.
         records = work.ledger.partitions(work.backfill_id)
         _require_ready(work, plan, records)
+        require_approval(work, plan, *Gate)
         left = [one for one in plan.partitions if records[one.key].state is not PartitionState.PUBLISHED]
         require_unmoved_source(work, plan, left)  # of every unit before the first is written
         units = [unit for unit in plan.units() if not set(unit).isdisjoint(left)]

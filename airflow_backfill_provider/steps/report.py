@@ -16,10 +16,11 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
+from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
-from airflow_backfill_provider.steps.trial import Trial, trial_of
+from airflow_backfill_provider.steps.tried import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
 _SHOWN = 5
@@ -63,8 +64,14 @@ class Summary:
     """How long nobody could read the table when partitions were last exchanged; None when none were, or it is not known."""
     trial: Trial | None = None
     """What the trial of this very plan found; None when none passed."""
+    inspections: tuple[Inspection, ...] = ()
+    """Each gate, and who looked."""
     control: tuple[Control, ...] = ()
     """How the control partitions came out under this very plan, those that were computed."""
+
+    def differing(self, what: str) -> int:
+        """Rows ``changed``, ``added`` or ``removed``, in all partitions of which that is known."""
+        return sum(getattr(move, what) for move in self.moved)
 
     def reached(self, mode: Mode) -> bool:
         """Whether the backfill is where a run of this mode wants it."""
@@ -89,9 +96,7 @@ class Summary:
     def lines(self) -> list[str]:
         """The summary as text, a line each."""
         plan, backfill = self.plan, self.backfill
-        changed, added, removed = (
-            sum(getattr(move, what) for move in self.moved) for what in ("changed", "added", "removed")
-        )
+        changed, added, removed = (self.differing(what) for what in ("changed", "added", "removed"))
         most = ", ".join(f"{move.key} ({move.rows})" for move in self.moved[:5])
         unmatched = f"; rows of {self.unmatched} partitions could not be matched" if self.unmatched else ""
         lines = [
@@ -104,6 +109,8 @@ class Summary:
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  trial       {self.trial or 'none passed'}",
+            f"  asked for   by {backfill.requested_by}: {backfill.reason or 'no reason was given'}",
+            *(f"  inspected   {one}" for one in self.inspections),
             *([f"  unexpected  {surprise}" for surprise in self.expectation.changed[:_SHOWN]]),
             *([f"  identical   {_listed(self.expectation.identical)}"] if self.expectation.identical else []),
             *([f"  control     {_held(self.control, len(plan.control))}"] if plan.control else []),
@@ -134,13 +141,14 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
     :raises LedgerError: there is no such backfill.
     """
     plan = Plan.from_document(ledger.plan(backfill_id).document)
+    backfill = ledger.backfill(backfill_id)
     records = ledger.partitions(backfill_id)
     evidence = ledger.evidence(backfill_id)
     moved = [move for key in plan.keys if (move := _moved(key, evidence.get(key, ()))).rows]
     controls = compared_in(ledger.events(backfill_id, CONTROL_EVENT), plan)
     failed = (PartitionState.REJECTED, PartitionState.PENDING, PartitionState.STAGING)
     return Summary(
-        backfill=ledger.backfill(backfill_id),
+        backfill=backfill,
         plan=plan,
         counts=ledger.counts(backfill_id),
         rows_old=plan.baseline_rows,
@@ -160,6 +168,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             default=None,
         ),
         locked_seconds=locked_seconds(ledger, backfill_id),
+        inspections=inspections(ledger.approvals(backfill_id), plan, backfill.revision),
     )
 
 

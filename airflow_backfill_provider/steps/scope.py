@@ -8,13 +8,14 @@ from typing import Any
 
 from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
-from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
+from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
+from airflow_backfill_provider.steps.gates import is_needed, not_needed
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published
@@ -85,10 +86,11 @@ def scope(
             requested_by=run.requested_by,
             partitions=plan.partitions,
             spans=merge(plan.partitions),
-            plan=_stored(work, plan, revision=1),
+            plan=_stored(work, plan, run, revision=1),
         ),
         by=work.by,
     )
+    _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=False)
 
 
@@ -106,6 +108,9 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     plan = work.stored_plan()
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
+    work.ledger.take_over(
+        existing.backfill_id, dag_id=run.dag_id, run_id=run.run_id, mode=str(request.mode), by=work.by
+    )
     written = settle(work, plan)
     state = work.ledger.backfill(existing.backfill_id).state
     if state in WRITTEN:
@@ -138,7 +143,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         if moved:
             reasons.append(f"rebase: {len(moved)} partitions moved")
     if reasons:
-        _revise(work, plan, restage, "; ".join(reasons))
+        _revise(work, plan, run, restage, "; ".join(reasons))
     elif state is not BackfillState.PLANNED:
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
     return Scoped(plan, plan.batches(), resumed=True, note="; ".join([*reasons, *_drift(plan, work)]))
@@ -216,22 +221,30 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     return plan.model_copy(update={"baseline": current, "source_rows": sources, "source_versions": versions}), moved
 
 
-def _revise(work: Work, plan: Plan, restage: Collection[str], reason: str) -> None:
+def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: str) -> None:
     records = work.ledger.partitions(plan.backfill_id)
     judged = {PartitionState.VALIDATED, PartitionState.REJECTED}
     revalidate = {key for key, record in records.items() if key not in restage and record.state in judged}
     revision = work.ledger.plan(plan.backfill_id).revision + 1
     work.ledger.revise_plan(
         plan.backfill_id,
-        _stored(work, plan, revision=revision),
+        _stored(work, plan, run, revision=revision),
         restage=restage,
         revalidate=revalidate,
         by=work.by,
         reason=reason,
     )
+    _record_policy(work, plan)
 
 
-def _stored(work: Work, plan: Plan, *, revision: int) -> StoredPlan:
+def _record_policy(work: Work, plan: Plan) -> None:
+    """A plan that nobody has to approve says so in the audit trail, and by which rule."""
+    if not is_needed(plan, Gate.PLAN):
+        detail = {"reason": not_needed(plan), "plan_hash": plan.plan_hash, "spec_hash": plan.spec_hash}
+        work.ledger.record_event(plan.backfill_id, "approval.not_required", by="the spec's policy", detail=detail)
+
+
+def _stored(work: Work, plan: Plan, run: Run, *, revision: int) -> StoredPlan:
     return StoredPlan(
         revision=revision,
         plan_hash=plan.plan_hash,
@@ -239,4 +252,5 @@ def _stored(work: Work, plan: Plan, *, revision: int) -> StoredPlan:
         spec_hash=plan.spec_hash,
         document=plan.document(),
         created_at=work.now(),
+        requested_by=run.requested_by,
     )

@@ -16,10 +16,12 @@ from airflow_backfill_provider.errors import (
     TargetMoved,
     WarehouseError,
 )
-from airflow_backfill_provider.ledger.records import FinishedStage, PartitionRecord
+from airflow_backfill_provider.ledger.records import FinishedStage, Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
+from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -41,10 +43,12 @@ class StageResult:
 
 
 def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
-    """Stage every partition of a batch that is not staged yet; a failing one does not lose its mates' work.
+    """Stage every partition of a batch that is not staged yet; a failing one does not lose what its mates have staged.
 
     The stop signal is heeded before each group of partitions, which is one, or half a second of fast ones.
 
+    :raises NotApproved: the plan, or its trial, waits for a person.
+    :raises HeldBack: a partition failed, here or in another task, and no other may begin.
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises CodeFailed: the same, where code of the team's own raised for every one that did.
     :raises StrayWrite: code of the team's own wrote to what is published.
@@ -58,6 +62,8 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     pending = [partition for partition in partitions if partition.key not in kept]
     rows = sum(records[key].rows or 0 for key in kept)
     if pending:
+        require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
+        require_no_failure(work, plan)
         Budgets(work).require()
         work.run()
         rows += stage_partitions(work, plan, pending)
@@ -79,10 +85,11 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
             batch.stage(group)
     batch.budgets.require_amounts()
     if batch.failures:
+        others = f"{batch.staged} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
         # What only code said no to may be gone when the task is tried again.
         all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
         raise (CodeFailed if all_of_code else WarehouseError)(
-            f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; the others are. "
+            f"{len(batch.failures)} of {len(partitions)} partitions could not be staged; {others}. "
             + " ".join(f"{key}: {error}" for key, error in batch.failures.items())
             + " Mend the cause and clear this task; finished partitions are reused."
         ) from next(iter(batch.failures.values()))
@@ -105,11 +112,17 @@ class _Batch:
         self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
+        self.staged = 0
+        self.left_out = 0
 
     def stage(self, group: Sequence[Partition]) -> None:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
         work = self._work
         work.stop_or_go()
+        if self.failures and self._plan.spec.compute.fail_fast:
+            self.left_out += len(group)
+            return
+        require_no_failure(work, self._plan)
         self.budgets.require()
         started = time.monotonic()
         try:
@@ -124,6 +137,8 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
+            if not isinstance(error, CodeFailed):  # which Airflow tries again
+                record_failure(work, [group[0].key], str(error))
             work.metrics.count(OUTCOMES, outcome="failed")
             return
         seconds = round((time.monotonic() - started) / len(group), 3)
@@ -135,6 +150,7 @@ class _Batch:
             work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
         work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
+        self.staged += len(staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
     def _finished(self, staged: StagedPartition, seconds: float) -> FinishedStage:

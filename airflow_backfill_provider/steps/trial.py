@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from airflow_backfill_provider.errors import TransitionRefused, TrialFailed
-from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.ledger.states import PartitionState
-from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.recompute import prove_range_scope
-from airflow_backfill_provider.steps.rehearsal import Rehearsal, rehearse
+from airflow_backfill_provider.steps.rehearsal import rehearse
 from airflow_backfill_provider.steps.repeatable import require_repeatable
 from airflow_backfill_provider.steps.stage import reusable, stage_partitions
+from airflow_backfill_provider.steps.tried import TRIAL_EVENT, Trial, trial_of
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import StagedPartition
 from airflow_backfill_provider.windows import Partition
 
-TRIAL_EVENT = "trial_passed"
 _WRITTEN = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What the trial of one plan found."""
-
-    plan_hash: str
-    partition: str
-    rows: int
-    """Staged rows of the partition."""
-    rehearsal: Rehearsal
-    rest_seconds: float | None = None
-    """An estimate of how long it takes to compute the others, as many at once as the spec says; None when it is not known."""
-
-    def __str__(self) -> str:
-        rest = "" if self.rest_seconds is None else f"; the others take about {_spell(self.rest_seconds)} to compute"
-        return f"{self.partition} computed twice alike; {self.rehearsal}{rest}"
 
 
 @dataclass(frozen=True)
@@ -55,6 +36,7 @@ def try_partition(work: Work) -> TrialResult:
 
     Its staged rows are those that the backfill goes on with. What passed under this very plan is not tried again.
 
+    :raises NotApproved: the plan waits for a person.
     :raises TrialFailed: it cannot be trusted; the partition is rejected, and the next attempt stages it again.
     :raises TransformRefused: ``scope: range`` gives other rows than partition by partition.
     :raises TargetMoved: the published partition is not what the plan saw.
@@ -68,6 +50,7 @@ def try_partition(work: Work) -> TrialResult:
     counts = work.ledger.counts(work.backfill_id)
     if any(counts[state] for state in _WRITTEN):
         return TrialResult(False, "partitions are published already; nothing was tried")
+    require_approval(work, plan, Gate.PLAN)
     work.run()
     partition = plan.trial_partition
     staged = _staged(work, plan, partition)
@@ -90,22 +73,6 @@ def try_partition(work: Work) -> TrialResult:
     return TrialResult(True, str(trial))
 
 
-def trial_of(ledger: Ledger, plan: Plan) -> Trial | None:
-    """The trial that passed under this very plan; None when none did."""
-    return passed_in(ledger.events(plan.backfill_id, TRIAL_EVENT), plan)
-
-
-def passed_in(events: Sequence[EventRecord], plan: Plan) -> Trial | None:
-    """The same from events that were read already, oldest first."""
-    for event in reversed(events):
-        if event.action == TRIAL_EVENT and event.detail.get("plan_hash") == plan.plan_hash:
-            detail: dict[str, Any] = dict(event.detail)
-            rehearsal: dict[str, Any] = dict(detail.pop("rehearsal"))
-            beside = tuple(rehearsal.pop("neighbours"))
-            return Trial(**detail, rehearsal=Rehearsal(beside, **rehearsal))
-    return None
-
-
 def _rest(work: Work, plan: Plan, staged: StagedPartition) -> float | None:
     """How long the others take at the pace of this one, row by row; or, where rows are not known, each as long as it."""
     key, rows = staged.partition.key, staged.fingerprint.rows
@@ -115,13 +82,6 @@ def _rest(work: Work, plan: Plan, staged: StagedPartition) -> float | None:
         return None
     expected = plan.expected_rows_of([other for other in plan.keys if other != key])
     return round(seconds * (expected / rows if rows and expected else others) / plan.spec.compute.max_concurrency, 3)
-
-
-def _spell(seconds: float) -> str:
-    for unit, size in (("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def _staged(work: Work, plan: Plan, partition: Partition) -> StagedPartition:

@@ -8,17 +8,17 @@ from typing import Any
 
 from airflow_backfill_provider.checks.report import ValidationReport
 from airflow_backfill_provider.errors import PublishRefused, ValidationFailed
-from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
+from airflow_backfill_provider.ledger.states import READY, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.control_period import hold_control
+from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
 from airflow_backfill_provider.steps.stage import stage_partitions
 from airflow_backfill_provider.steps.work import Work
 
-READY = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED})
-"""A partition that does not hold a publish back: validated, or published with an earlier unit of the range."""
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
 
 
@@ -48,6 +48,7 @@ def validate_batch(
 
     :raises ValidationFailed: at least one partition was rejected; ``.outcomes`` has every failing check.
     :raises PublishRefused: a partition of the batch is not staged.
+    :raises NotApproved: a partition was rejected, and the plan, or its trial, waits for a person.
     """
     work.stop_or_go()
     revision, plan = work.revision, work.plan()
@@ -55,6 +56,7 @@ def validate_batch(
     records = work.ledger.partitions(work.backfill_id, keys)
     rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
     if rejected:
+        require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         work.run()
         work.log.info("Staging %s rejected partitions again.", len(rejected))
         stage_partitions(work, plan, rejected)
@@ -85,6 +87,7 @@ def validate_batch(
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
+        record_failure(work, sorted(bad), report.summary())
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
             + "\n".join(report.lines())

@@ -22,7 +22,7 @@ def way_on(backfill: BackfillRecord) -> str:
         case BackfillState.PLANNED | BackfillState.RUNNING:
             return f"Its run goes on by itself. If its tasks failed, or its worker died: {again}"
         case BackfillState.AWAITING_APPROVAL:
-            return "It waits for a person's answer."
+            return f"It waits for a person's answer, under Required Actions in the UI. If the task that asks is gone: {again}"
         case BackfillState.VALIDATED if backfill.mode == Mode.STAGE:
             return (
                 f"Everything is staged and validated, and waits to be published: "

@@ -41,6 +41,10 @@ class Work:
     """Who acts, for the audit trail: a user, or a task with its attempt."""
     check_stop: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Stopped` when the work must not go on."""
+    run_id: str = ""
+    """The DAG run that works."""
+    clear_number: int = 0
+    """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     check_throttle: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
     metrics: Metrics = field(default_factory=Untold)
@@ -96,7 +100,9 @@ class Work:
         self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
 
 
-HALTABLE = frozenset({BackfillState.PLANNED, BackfillState.RUNNING, BackfillState.VALIDATED})
+HALTABLE = frozenset(
+    {BackfillState.PLANNED, BackfillState.AWAITING_APPROVAL, BackfillState.RUNNING, BackfillState.VALIDATED}
+)
 
 
 def staged_partition(partition: Partition, record: PartitionRecord) -> StagedPartition:

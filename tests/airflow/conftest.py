@@ -15,13 +15,13 @@ AddDags = Callable[[Path], None]
 
 @pytest.fixture(scope="session")
 def airflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAirflow]:
-    """All four processes, healthy, with an empty DAG folder and users ``admin`` and ``viewer``."""
+    """All four processes, healthy, with an empty DAG folder and users ``admin``, ``viewer`` and ``ben``."""
     folder = tmp_path_factory.mktemp("airflow")
     (folder / "dags").mkdir()
     server = LocalAirflow(
         folder / "home",
         folder / "dags",
-        users={"admin": "admin", "viewer": "viewer"},
+        users={"admin": "admin", "viewer": "viewer", "ben": "user"},
         env={
             "PYTHONPATH": str(Path(__file__).parents[2]),
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "1",
@@ -29,6 +29,7 @@ def airflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAi
             # A scheduler without a heartbeat for this long is dead, and its running tasks are scheduled again.
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "15",
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+            "AIRFLOW__SCHEDULER__TRIGGER_TIMEOUT_CHECK_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
         },
     )

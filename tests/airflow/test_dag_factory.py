@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, Connection, Variable
 from airflow.sdk.exceptions import ParamValidationError
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_backfill_provider.dag_factory import backfill_dags
 from airflow_backfill_provider.errors import SpecError
@@ -101,6 +102,23 @@ def test_the_trial_comes_before_the_mapped_tasks_and_is_left_out_when_it_is_swit
     assert "trial" in tried["partitions.stage_recompute"].upstream_task_ids
     assert "trial" not in dags["backfill__untried"].task_dict
     assert dags["backfill__held"].task_dict["trial"].upstream_task_ids == {"scope_partitions"}
+
+
+def test_people_are_asked_where_the_spec_wants_it_and_nowhere_else(folder: Path) -> None:
+    wants = "approval: {required: {over_partitions: 31}, before_publish: true}\n"
+    (folder / "asked.yaml").write_text(SPEC.format(name="asked") + wants)
+    dags = make(folder, "orders")
+    tasks = dags["backfill__asked"].task_dict
+    assert tasks["approve_plan"].upstream_task_ids == {"scope_partitions"}
+    assert tasks["trial"].upstream_task_ids == {"approve_plan"}
+    assert tasks["review_trial"].upstream_task_ids == {"trial"}
+    assert tasks["partitions.stage_recompute"].upstream_task_ids == {"review_trial", "scope_partitions"}
+    assert tasks["atomic_publish"].upstream_task_ids == {"approve_publish"}
+    assert tasks["approve_publish"].upstream_task_ids == {"validate_range"}
+    assert {tasks[gate].pool for gate in ("approve_plan", "review_trial", "approve_publish")} == {"default_pool"}
+    unasked = dags["backfill__orders"].task_dict
+    assert not {"approve_plan", "review_trial", "approve_publish"} & set(unasked)
+    DagSerialization.from_dict(DagSerialization.to_dict(dags["backfill__asked"]))
 
 
 def test_the_report_is_the_only_leaf_and_runs_whatever_happened(folder: Path) -> None:

@@ -13,6 +13,7 @@ from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
 from airflow_backfill_provider.reporting.sections.control_period import control_period
 from airflow_backfill_provider.reporting.sections.expectation import expected
+from airflow_backfill_provider.reporting.sections.inspected import inspected
 from airflow_backfill_provider.reporting.sections.meaning import meaning
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
@@ -33,6 +34,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     reconciliation,
     control_period,
     rehearsed,
+    inspected,
     meaning,
     not_proven,
     way_back,

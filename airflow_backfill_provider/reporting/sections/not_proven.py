@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_backfill_provider.ledger.states import WRITTEN
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
-from airflow_backfill_provider.reporting.words import counted
+from airflow_backfill_provider.reporting.words import counted, listed
 
 SHOWN = 20
 """Warnings of the plan that are listed."""
@@ -23,6 +23,8 @@ def not_proven(facts: Facts) -> Section:
 
 def _gaps(facts: Facts) -> list[str]:
     gaps = []
+    if unseen := [one.what for one in facts.inspections if not one.is_inspected]:
+        gaps.append(f"Nobody inspected {listed(unseen)}.")
     if missing := len(facts.lines) - len(facts.compared):
         were = "was" if missing == 1 else "were"
         gaps.append(f"{counted(missing, 'partition')} {were} never compared with what was published.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
-from airflow_backfill_provider.steps.trial import passed_in
+from airflow_backfill_provider.steps.tried import passed_in
 
 
 def rehearsed(facts: Facts) -> Section:

@@ -23,7 +23,10 @@ def trail(facts: Facts) -> Section:
     return Section("trail", "What happened", content, {FILE: Table(header, _rows(facts))})
 
 
-_SHOWN_ACTIONS = frozenset({"backfill.opened", "backfill.moved", "plan.revised", "backup.recorded", "receipt"})
+_ABOUT_ANSWERS = frozenset({"approval.asked", "approval.decided", "approval.not_counted", "approval.not_required"})
+_SHOWN_ACTIONS = frozenset(
+    {"backfill.opened", "backfill.moved", "plan.revised", "backup.recorded", "receipt", *_ABOUT_ANSWERS}
+)
 
 
 def _shown(event: EventRecord) -> dict[str, object]:
@@ -35,6 +38,8 @@ def _shown(event: EventRecord) -> dict[str, object]:
             what = f"committed: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"
         case "backup.recorded":
             what = f"backed up {detail['partitions']:,} partitions"
+        case "approval.decided":
+            what = f"{detail['gate']}: {detail['decision']} by {detail['decided_by']}"
         case other:
             what = other.replace(".", " ")
     return {"at": event.at, "what": what, "by": event.by, "reason": str(detail.get("reason") or "")}

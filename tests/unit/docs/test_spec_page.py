@@ -105,6 +105,7 @@ SECTIONS = {
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",
     "compute": "ComputeSpec",
+    "approval": "ApprovalSpec",
     "trial": "TrialSpec",
     "control_period": "ControlPeriodSpec",
     "report_queries": "ReportQuery",
@@ -138,7 +139,13 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     shown = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", PAGE, re.MULTILINE))
     documents = spec.model_dump(mode="json")
     found = {**documents, **documents["target"], **documents["transform"], **documents["compute"]}
-    found |= {**documents["publish"], **documents["rollback"], **documents["trial"], "on_moved": "refuse"}
+    found |= {
+        **documents["publish"],
+        **documents["rollback"],
+        **documents["trial"],
+        **documents["approval"],
+        "on_moved": "refuse",
+    }
     found |= {"mode": spec.schema_gate.mode, "severity": ReportQuery.model_fields["severity"].default}
     found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
         mode="json", include={"every", "give_up_after"}

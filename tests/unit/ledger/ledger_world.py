@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from airflow_backfill_provider.ledger.records import FinishedStage, LiveRun, NewBackfill, StoredPlan
+from airflow_backfill_provider.ledger.records import FinishedStage, Gate, LiveRun, NewBackfill, Question, StoredPlan
 from airflow_backfill_provider.ledger.states import BACKFILL_MOVES, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.tables import BackfillRow, PartitionRow
@@ -75,6 +75,12 @@ def open_backfill(ledger: Ledger, backfill_id: str = "bf1", first: int = 1, last
 
 def live_run(claim_id: str = "claim1", attempt: int = 1, run_id: str = "scheduled__2013-02-01") -> LiveRun:
     return LiveRun(claim_id, "flights_daily", run_id, "publish_day", attempt)
+
+
+def question(
+    gate: Gate = Gate.PLAN, content: str = "plan-v1", run_id: str = "manual__bf1", revision: int = 1
+) -> Question:
+    return Question(gate, content, revision, "May it?", "ana", run_id)
 
 
 def bring_backfill_to(ledger: Ledger, backfill_id: str, wanted: BackfillState) -> None:

@@ -11,10 +11,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from ledger_processes import run_together
-from ledger_world import TARGET, B, P, live_run, new_backfill, open_backfill, stored_plan, window
+from ledger_world import TARGET, B, P, live_run, new_backfill, open_backfill, question, stored_plan, window
 from sqlalchemy import inspect, text
 
 from airflow_backfill_provider.errors import LedgerError
+from airflow_backfill_provider.ledger.records import Decision
 from airflow_backfill_provider.ledger.schema import HEAD, MIGRATIONS
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.tables import PREFIX, VERSION_TABLE, Base
@@ -50,6 +51,14 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "last_sequence": lambda ledger: ledger.last_sequence("b"),
     "announce_drop": lambda ledger: ledger.announce_drop("b", "a", {}, seen=0, by="x"),
     "live_claims": lambda ledger: ledger.live_claims(),
+    "ask_approval": lambda ledger: ledger.ask_approval("b", question(), by="x"),
+    "decide_approval": lambda ledger: ledger.decide_approval(
+        "b", question(), Decision.APPROVED, decided_by="y", by="x"
+    ),
+    "approvals": lambda ledger: ledger.approvals("b"),
+    "take_over": lambda ledger: ledger.take_over("b", dag_id="d", run_id="r", mode="publish", by="x"),
+    "runs": lambda ledger: ledger.runs("b"),
+    "requesters": lambda ledger: ledger.requesters("b"),
 }
 
 

@@ -96,9 +96,12 @@ class World:
     run_id: str = "run 1"
     check_stop: Callable[[], None] = go_on
     now: datetime = NOW
+    requester: str = "ann"
+    clears: int = 0
 
     def work(self, backfill: str | None = None) -> Work:
-        """The work of this run, or of another backfill by id."""
+        """The work of this run, or of another backfill by id; each is of a task that was cleared, so no failure holds it back."""
+        self.clears += 1
         return Work(
             spec=self.spec,
             backfill_id=backfill or self.id,
@@ -107,6 +110,8 @@ class World:
             by="tester",
             check_stop=lambda: self.check_stop(),
             now=lambda: self.now,
+            run_id=self.run_id,
+            clear_number=self.clears,
         )
 
     @property
@@ -119,7 +124,7 @@ class World:
         if not {"start_date", "partitions", "backfill_id"} & set(conf):
             conf = {"start_date": DAYS[0], "end_date": DAYS[-1]} | conf
         request = Request.from_conf(conf)
-        return scope(self.work(request.backfill_id), request, Run("backfill__orders", self.run_id, "ann"))
+        return scope(self.work(request.backfill_id), request, Run("backfill__orders", self.run_id, self.requester))
 
     def try_one(self, backfill: str | None = None) -> TrialResult:
         return try_partition(self.work(backfill))

@@ -221,7 +221,8 @@ def test_a_failing_partition_does_not_lose_its_batch_mates_work(world: World) ->
         "SELECT order_id,",
         "SELECT order_id * CAST(CASE WHEN order_id = 9999999 THEN 'x' ELSE '1' END AS BIGINT) AS order_id,",
     )
-    world.spec = make_spec(transform={"sql": broken})
+    compute = {"conn_id": "warehouse", "partitions_per_task": 4, "fail_fast": False}
+    world.spec = make_spec(transform={"sql": broken}, compute=compute)
     scoped = world.scope()
     with pytest.raises(WarehouseError, match="2024-03-03"):
         stage_batch(world.work(), scoped.batches[0].keys)

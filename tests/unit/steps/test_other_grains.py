@@ -16,7 +16,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.report import conclude
-from airflow_backfill_provider.steps.trial import trial_of
+from airflow_backfill_provider.steps.tried import trial_of
 from airflow_backfill_provider.windows import Value
 
 REGIONAL = {"table": "analytics.sales", "partition_by": "region", "key": ["id"], "grain": "list"}

@@ -116,7 +116,8 @@ def test_a_partition_that_fails_in_a_range_does_not_lose_the_others(world: World
         "SELECT order_id,",
         "SELECT CASE WHEN order_id = 9999999 THEN CAST('x' AS BIGINT) ELSE order_id END AS order_id,",
     )
-    world.spec = make_spec(transform=ranged(broken), **ONE_BATCH)
+    compute = ONE_BATCH["compute"] | {"fail_fast": False}
+    world.spec = make_spec(transform=ranged(broken), compute=compute)
     scoped = world.scope()
 
     with pytest.raises(WarehouseError, match="1 of 10 partitions"):

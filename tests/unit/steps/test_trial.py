@@ -12,7 +12,7 @@ from steps_world import DAYS, PER_DAY, RIGHT, World, make_spec
 from airflow_backfill_provider.errors import LedgerError, Stopped, TargetMoved, TrialFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.steps.report import conclude
-from airflow_backfill_provider.steps.trial import TRIAL_EVENT, trial_of
+from airflow_backfill_provider.steps.tried import TRIAL_EVENT, trial_of
 from airflow_backfill_provider.warehouses.base import Recompute, StageWriter
 
 PICKED = DAYS[0]

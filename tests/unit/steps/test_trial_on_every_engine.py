@@ -13,7 +13,7 @@ from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import conclude
-from airflow_backfill_provider.steps.trial import trial_of
+from airflow_backfill_provider.steps.tried import trial_of
 
 DAY = "order_date >= DATE '{{ data_interval_start | ds }}' AND order_date < DATE '{{ data_interval_end | ds }}'"
 
