@@ -11,6 +11,7 @@ from airflow_backfill_provider.spec.metric import Scalar
 # The default context rounds to 28 digits; a DECIMAL(38, 10) sum has more.
 _EXACT = Context(prec=200)
 _SHOWN_DIGITS = 80
+_FLOATING = Context(prec=9)
 
 FLOAT_TOLERANCE = Decimal("1e-9")
 """An engine adds floating point numbers in no fixed order, so equal rows may give sums that differ in the last
@@ -68,7 +69,12 @@ class Distance:
         with localcontext(_EXACT):
             change = self.change
             percent = f" ({round(change * 100 / abs(self.old), 2):+f}% of the old value)" if self.old else ""
-            return f"{plain(self.new)}, from {plain(self.old)}: {'+' if change > 0 else ''}{plain(change)}{percent}"
+            new, old, moved = map(self._shown, (self.new, self.old, change))
+            return f"{new}, from {old}: {'+' if change > 0 else ''}{moved}{percent}"
+
+    def _shown(self, number: Decimal) -> str:
+        """Of floating point numbers the digits that are told apart, see :data:`FLOAT_TOLERANCE`; of others every digit."""
+        return plain(_FLOATING.plus(number) if self.rounding else number)
 
 
 def quotient(total: Scalar | Exception, rows: int) -> int | float | Decimal | None:

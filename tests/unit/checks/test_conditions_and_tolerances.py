@@ -157,6 +157,8 @@ def test_an_average_is_of_the_values_that_are_there_and_exact() -> None:
     assert (more.verdict, more.actual) == (Verdict.PASS, "3.3, from 3: +0.3 (+10.00% of the old value)")
     third = compare("avg", {total: 10, nulls: 1}, {total: 10, nulls: 7}, max_abs_change=0)
     assert third.actual.startswith("3.33333333333333, from 1.11111111111111: +2.2222")
+    floats = compare("avg", {total: 8.283370618941088, nulls: 9}, {total: 9.1, nulls: 9}, max_abs_change=1)
+    assert floats.actual == "9.1, from 8.28337062: +0.816629381 (+9.86% of the old value)"
     none = compare("avg", {total: None, nulls: 10}, {total: 0, nulls: 0}, max_abs_change=5)
     assert (none.verdict, none.actual) == (Verdict.FAIL, "0, from no value")
 
