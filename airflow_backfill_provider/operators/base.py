@@ -114,6 +114,10 @@ class BackfillOperator(BaseOperator):
             found = self.which(context)
             by = f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}"
             metrics = AirflowStats(self.spec.name)
+            clear_number = getattr(run, "clear_number", None) or 0
+            throttling = Throttling(
+                ledger, found, self.spec.throttle, measure, utc_now, by, metrics, run.run_id, clear_number
+            )
             try:
                 yield Work(
                     spec=self.spec,
@@ -121,13 +125,13 @@ class BackfillOperator(BaseOperator):
                     warehouse=warehouse,
                     ledger=ledger,
                     by=by,
-                    check_throttle=Throttling(ledger, found, self.spec.throttle, measure, utc_now, by, metrics),
+                    check_throttle=throttling,
                     metrics=metrics,
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
                     run_id=run.run_id,
-                    clear_number=getattr(run, "clear_number", None) or 0,
+                    clear_number=clear_number,
                     log=logging.getLogger(type(self).__module__),
                 )
             finally:

@@ -63,7 +63,8 @@ class Throttle(Frozen):
     every: Duration = timedelta(seconds=60)
     """How long to wait before the number is looked at again, and how long one that is within its limit is believed."""
     give_up_after: Duration = timedelta(hours=6)
-    """How long it may be above its limit, or unreadable, before the backfill stops."""
+    """How long it may be above its limit, or unreadable, before the whole backfill stops; quiet hours do not count. Where
+    conditions take turns, each counts from when it first was the reason of this wait."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Throttle:

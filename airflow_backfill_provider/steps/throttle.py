@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.steps.metrics import THROTTLED_SECONDS, Metrics, Untold
+from airflow_backfill_provider.steps.way_on import clear_command, published_so_far
 
 THROTTLED_EVENT = "throttle.waiting"
 RELEASED_EVENT = "throttle.over"
@@ -55,6 +56,10 @@ class Throttling:
     now: Callable[[], datetime]
     by: str
     metrics: Metrics = field(default_factory=Untold)
+    run_id: str = ""
+    """The DAG run that works."""
+    clear_number: int = 0
+    """How often that run was cleared."""
     _believed_until: dict[str, datetime] = field(default_factory=dict)
     _looked: bool = False
     """Whether this task has asked the ledger if somebody was waiting."""
@@ -63,10 +68,11 @@ class Throttling:
         """Go on when nothing is a reason to wait.
 
         :raises Throttled: something is; ``.again_at`` says when to look again.
-        :raises Stopped: it has been one for longer than it may.
+        :raises Stopped: it has been one for longer than it may, as this task sees it or another of this try of the run did.
         """
         if not self.throttles:
             return
+        self._require_patience()
         reason = self._first_reason()
         if reason is None:
             if not self._looked:
@@ -74,23 +80,37 @@ class Throttling:
                 self._release()
             return
         self._looked = False
-        waiting = waiting_for(self.ledger, self.backfill_id)
-        since = self.now()
-        if waiting is not None and waiting.detail["name"] == reason.throttle.name:
-            since = waiting.at
-        else:
+        now, name = self.now(), reason.throttle.name
+        waits = _waits(self.ledger, self.backfill_id)
+        if not waits or waits[-1].detail["name"] != name:
             self._record(THROTTLED_EVENT, reason)
-        if reason.throttle.quiet_hours is None and self.now() - since > reason.throttle.give_up_after:
-            self._record(RELEASED_EVENT, reason, gave_up=True)
-            raise Stopped(
-                f"Stopped: {reason}, since {since:%Y-%m-%dT%H:%M:%SZ}, which is longer than its give_up_after of "
-                f"{write_duration(reason.throttle.give_up_after)}. Nothing was published, and what is staged is kept. Clear the "
-                "failed tasks once that is over."
+        waited = _waited(waits, name, now)
+        since = next((wait.at for wait in waits if wait.detail["name"] == name), now)
+        if reason.throttle.quiet_hours is None and waited > reason.throttle.give_up_after:
+            self._record(
+                RELEASED_EVENT,
+                reason,
+                gave_up=f"{reason}, since {since:%Y-%m-%dT%H:%M:%SZ}, which is longer than its give_up_after of "
+                f"{write_duration(reason.throttle.give_up_after)}",
+                run_id=self.run_id,
+                clear_number=self.clear_number,
             )
+            self._require_patience()
         raise Throttled(
             f"Waiting since {since:%Y-%m-%dT%H:%M:%SZ}: {reason}. Looking again at {reason.until:%Y-%m-%dT%H:%M:%SZ}.",
             reason.until,
         )
+
+    def _require_patience(self) -> None:
+        """Stop once a task of this try of the run has given up; a run that was cleared since, or another run, goes on."""
+        here = (self.run_id, self.clear_number)
+        for end in self.ledger.events(self.backfill_id, RELEASED_EVENT):
+            gave_up = end.detail.get("gave_up")
+            if gave_up and (end.detail["run_id"], end.detail["clear_number"]) == here:
+                raise Stopped(
+                    f"Stopped: {gave_up}. {published_so_far(self.ledger, self.backfill_id)}, and what is staged is kept. Clear "
+                    f"the failed tasks once that is over: {clear_command(self.ledger.backfill(self.backfill_id))}"
+                )
 
     def _first_reason(self) -> Reason | None:
         for throttle in self.throttles:
@@ -113,13 +133,13 @@ class Throttling:
         return None
 
     def _release(self) -> None:
-        waiting = waiting_for(self.ledger, self.backfill_id)
-        if waiting is not None:
-            seconds = round((self.now() - waiting.at).total_seconds(), 1)
-            detail = {"name": waiting.detail["name"], "seconds": seconds}
+        waits = _waits(self.ledger, self.backfill_id)
+        if waits:
+            name, seconds = waits[-1].detail["name"], round((self.now() - waits[0].at).total_seconds(), 1)
+            detail = {"name": name, "seconds": seconds}
             self.ledger.record_event(self.backfill_id, RELEASED_EVENT, by=self.by, detail=detail)
             self.metrics.duration(THROTTLED_SECONDS, seconds)
-            log.info("%s is no reason to wait any more, after %.0f s.", waiting.detail["name"], seconds)
+            log.info("%s is no reason to wait any more, after %.0f s.", name, seconds)
 
     def _record(self, action: str, reason: Reason, **more: Any) -> None:
         detail = {
@@ -134,10 +154,29 @@ class Throttling:
 
 def waiting_for(ledger: Ledger, backfill_id: str) -> EventRecord | None:
     """The line of the audit trail that says what a backfill waits for, and since when; None when it does not."""
+    waits = _waits(ledger, backfill_id)
+    return waits[-1] if waits else None
+
+
+def _waits(ledger: Ledger, backfill_id: str) -> list[EventRecord]:
+    """The lines of the wait that is not over, one for each time that the first reason became another; none without one."""
     waits, ends = (ledger.events(backfill_id, action) for action in (THROTTLED_EVENT, RELEASED_EVENT))
-    if not waits or (ends and ends[-1].sequence > waits[-1].sequence):
-        return None
-    return waits[-1]
+    over = ends[-1].sequence if ends else -1
+    return [wait for wait in waits if wait.sequence > over]
+
+
+def _waited(waits: Sequence[EventRecord], name: str, now: datetime) -> timedelta:
+    """How long ago the condition became a reason, without the quiet hours since, in which it was not looked at.
+
+    Other conditions that came first meanwhile do not start it anew, or two that take turns would never give up.
+    """
+    waited, counts = timedelta(), False
+    ends = [*(wait.at for wait in waits[1:]), now]
+    for wait, end in zip(waits, ends, strict=True) if waits else ():
+        counts = counts or wait.detail["name"] == name
+        if counts and wait.detail["limit"] is not None:
+            waited += end - wait.at
+    return waited
 
 
 def _number(value: object) -> float:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from shlex import quote
 
 from airflow_backfill_provider.ledger.records import BackfillRecord
-from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.request import Mode
 
 
 def clear_command(backfill: BackfillRecord) -> str:
     """The command that runs the failed tasks of the backfill's run again; what is finished is reused."""
     return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} --only-failed -y"
+
+
+def published_so_far(ledger: Ledger, backfill_id: str) -> str:
+    """What consumers see of a backfill that stopped, as the start of a sentence: units may be published before the others."""
+    counts = ledger.counts(backfill_id)
+    if not (published := counts[PartitionState.PUBLISHED]):
+        return "Nothing was published"
+    return f"{published} of {sum(counts.values())} partitions were published before and stay so, the others were not published"
 
 
 def way_on(backfill: BackfillRecord) -> str:

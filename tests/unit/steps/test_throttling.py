@@ -19,6 +19,7 @@ from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.rollback import rollback
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.throttle import RELEASED_EVENT, THROTTLED_EVENT, Throttling, waiting_for
+from airflow_backfill_provider.steps.way_on import published_so_far
 from airflow_backfill_provider.steps.work import Work
 
 pytestmark = pytest.mark.parametrize("world", [Memory], indirect=True, ids=["memory"])
@@ -49,8 +50,16 @@ def work_of(world: World, probe: Callable[[Throttle], object], clock: Clock, *th
     """The work as one task of a throttled backfill has it."""
     world.ledger._now = clock
     found = [Throttle.model_validate(one) for one in throttles or [LAG]]
-    check = Throttling(world.ledger, world.id, found, probe, clock, "tester", told or Untold())
-    return replace(world.work(), check_throttle=check)
+    work = world.work()
+    here = (work.run_id, work.clear_number)
+    check = Throttling(world.ledger, world.id, found, probe, clock, "tester", told or Untold(), *here)
+    return replace(work, check_throttle=check)
+
+
+def beside(work: Work, world: World, probe: Callable[[Throttle], object], clock: Clock) -> Work:
+    """Another task of the same try of the run."""
+    world.clears = work.clear_number - 1
+    return work_of(world, probe, clock)
 
 
 def in_turn(*values: object) -> Callable[[Throttle], object]:
@@ -119,9 +128,60 @@ def test_after_giving_up_a_person_who_clears_gets_the_same_wait_again(world: Wor
     clock.now += timedelta(hours=2)
     with pytest.raises(Stopped):
         stage_batch(work, DAYS)
-    with pytest.raises(Throttled):
+    with pytest.raises(Throttled, match="Waiting since 2024-06-01T14:00:00Z"):
+        stage_batch(work_of(world, in_turn(31), clock), DAYS)
+    (end,) = world.ledger.events(world.id, RELEASED_EVENT)
+    assert end.detail["gave_up"].startswith("live_lag is 31, above 30, since ")
+
+
+def test_once_a_task_gave_up_the_others_of_the_run_stop_at_once_and_the_backfill_stays_halted(world: World) -> None:
+    world.scope()
+    clock = Clock()
+    first = work_of(world, in_turn(31), clock)
+    second = beside(first, world, in_turn(31, 0), clock)
+    third = beside(first, world, in_turn(0), clock)
+    for work in (first, second):
+        with pytest.raises(Throttled):
+            stage_batch(work, DAYS)
+    clock.now += timedelta(hours=1, seconds=1)
+    with pytest.raises(Stopped, match="Nothing was published, and what is staged is kept"):
+        stage_batch(first, DAYS)
+    for work in (second, third):
+        with pytest.raises(Stopped, match=r"live_lag is 31, above 30, since 2024.* longer than its give_up_after of 1h"):
+            stage_batch(work, DAYS)
+    assert state(world) is BackfillState.HALTED
+    assert world.ledger.counts(world.id)[PartitionState.STAGED] == 0
+    assert stage_batch(work_of(world, in_turn(0), clock), DAYS).staged == len(DAYS)
+
+
+def test_two_conditions_that_take_turns_give_up_all_the_same_and_quiet_hours_do_not_count(world: World) -> None:
+    world.scope()
+    clock = Clock()
+    clock.now = datetime.fromisoformat("2024-06-03T07:30:00Z")
+    found = {"live_lag": 31, "credits": 150}
+    night = {"name": "night", "quiet_hours": "08:00-18:00"}
+    work = work_of(world, lambda one: found[one.name], clock, night, LAG, CREDITS | {"give_up_after": "1h"})
+
+    def waits(at: str, lag: int, match: str) -> None:
+        clock.now, found["live_lag"] = datetime.fromisoformat(f"2024-06-03T{at}Z"), lag
+        with pytest.raises(Throttled, match=match):
+            stage_batch(work, DAYS)
+
+    waits("07:30:00", 31, "Waiting since 2024-06-03T07:30:00Z: live_lag")
+    waits("07:45:00", 0, "Waiting since 2024-06-03T07:45:00Z: credits")
+    waits("08:00:00", 0, "night: quiet hours")
+    waits("18:00:00", 31, "Waiting since 2024-06-03T07:30:00Z: live_lag")
+    waits("18:25:00", 0, "Waiting since 2024-06-03T07:45:00Z: credits")
+    clock.now, found["live_lag"] = clock.now + timedelta(minutes=6), 31
+    with pytest.raises(Stopped, match="live_lag is 31, above 30, since 2024-06-03T07:30:00Z"):
         stage_batch(work, DAYS)
-    assert world.ledger.events(world.id, RELEASED_EVENT)[-1].detail["gave_up"] is True
+
+
+def test_a_stop_says_which_units_were_published_before(world: World) -> None:
+    world.prepare()
+    assert published_so_far(world.ledger, world.id) == "Nothing was published"
+    world.ledger.move_partitions(world.id, DAYS[:3], PartitionState.PUBLISHED, by="tester")
+    assert published_so_far(world.ledger, world.id).startswith("3 of 10 partitions were published before and stay so")
 
 
 def test_any_one_is_enough_and_the_first_is_named(world: World) -> None:
