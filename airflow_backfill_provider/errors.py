@@ -62,7 +62,7 @@ class CodeFailed(BackfillError):
 
 
 class StrayWrite(BackfillError):
-    """Code of the team's own wrote to something else than its stage; nothing was published.
+    """Code of the team's own wrote to something else than its stage; nothing of it was staged or published.
 
     ``moved`` maps partition key to (rows before, rows after); it is empty where the write was undone.
     """

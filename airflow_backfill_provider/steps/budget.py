@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
+from typing import NoReturn
 
 from airflow_backfill_provider.errors import BudgetExceeded
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.quantities import write_duration, write_size
+from airflow_backfill_provider.steps.way_on import published_so_far
 from airflow_backfill_provider.steps.work import Work
 
 _WAY_ON = (
-    "Nothing was published, and what is staged is kept. Raise it in the spec and clear scope_partitions with downstream to go on, "
+    "{published}, and what is staged is kept. Raise it in the spec and clear scope_partitions with downstream to go on, "
     "or give up with: airflow safe-backfill abandon {id} --reason …"
 )
+_STORAGE_IS_BELIEVED = timedelta(seconds=30)
+"""How long what is set aside is believed to be within its budget: asking lists the files of every backfill."""
 
 
 class Budgets:
@@ -23,29 +27,25 @@ class Budgets:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._compute = work.spec.compute
+        self._storage_asked_at: datetime | None = None
 
     def require(self) -> None:
         """Go on only while every budget has something left; a stop is written to the ledger before it is raised.
 
         :raises BudgetExceeded: naming the first that is used up.
         """
-        try:
-            self._require_time()
-            self._require_amounts()
-        except BudgetExceeded as stop:
-            self._work.halt(str(stop))
-            raise
+        self._require_time()
+        self._require_rows()
+        if self._storage_asked_at is None or self._work.now() - self._storage_asked_at >= _STORAGE_IS_BELIEVED:
+            self._require_storage()
 
     def require_amounts(self) -> None:
-        """The same of what was staged, however long it took: for when everything is staged.
+        """The same of what was staged, however long it took, as it is now: for when everything is staged.
 
         :raises BudgetExceeded: as :meth:`require`.
         """
-        try:
-            self._require_amounts()
-        except BudgetExceeded as stop:
-            self._work.halt(str(stop))
-            raise
+        self._require_rows()
+        self._require_storage()
 
     def _require_time(self) -> None:
         limit = self._compute.max_runtime
@@ -58,24 +58,31 @@ class Budgets:
                 f"since {self._started_at:%Y-%m-%dT%H:%M:%SZ}. Clearing scope_partitions gives it the same time again"
             )
 
-    def _require_amounts(self) -> None:
-        work, compute = self._work, self._compute
-        if compute.max_rows is not None:
-            partitions, rows = work.ledger.staged_rows(work.backfill_id)
-            if rows > compute.max_rows:
-                self._stop(
-                    f"compute.max_rows is {compute.max_rows:,}, and {rows:,} rows of {partitions} partitions are staged"
-                )
-        if compute.max_staging_bytes is not None:
-            stored = sum(item.bytes for item in work.warehouse.storage() if item.backfill_id == work.backfill_id)
-            if stored > compute.max_staging_bytes:
-                self._stop(
-                    f"compute.max_staging_bytes is {write_size(compute.max_staging_bytes)}, and the backfill has set "
-                    f"{write_size(stored)} aside"
-                )
+    def _require_rows(self) -> None:
+        limit = self._compute.max_rows
+        if limit is None:
+            return
+        partitions, rows = self._work.ledger.staged_rows(self._work.backfill_id)
+        if rows > limit:
+            self._stop(f"compute.max_rows is {limit:,}, and {rows:,} rows of {partitions} partitions are staged")
 
-    def _stop(self, why: str) -> None:
-        raise BudgetExceeded(f"Stopped: {why}. {_WAY_ON.format(id=self._work.backfill_id)}")
+    def _require_storage(self) -> None:
+        work, limit = self._work, self._compute.max_staging_bytes
+        if limit is None:
+            return
+        self._storage_asked_at = work.now()
+        stored = sum(item.bytes for item in work.warehouse.storage() if item.backfill_id == work.backfill_id)
+        if stored > limit:
+            self._stop(
+                f"compute.max_staging_bytes is {write_size(limit)}, and the backfill has set {write_size(stored)} aside"
+            )
+
+    def _stop(self, why: str) -> NoReturn:
+        work = self._work
+        way_on = _WAY_ON.format(id=work.backfill_id, published=published_so_far(work.ledger, work.backfill_id))
+        stop = BudgetExceeded(f"Stopped: {why}. {way_on}")
+        work.halt(str(stop))
+        raise stop
 
     @cached_property
     def _started_at(self) -> datetime | None:

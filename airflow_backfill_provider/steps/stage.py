@@ -67,6 +67,9 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
         Budgets(work).require()
         work.run()
         rows += stage_partitions(work, plan, pending)
+    elif any(record.state not in _DONE for record in records.values()):
+        # The stop of the task that staged the last partition must not be cleared away.
+        Budgets(work).require_amounts()
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
 
 

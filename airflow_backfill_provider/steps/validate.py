@@ -12,6 +12,7 @@ from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import READY, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
+from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
@@ -111,6 +112,7 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     ``tell`` gets the report before a rejection is raised.
 
     :raises PublishRefused: a partition is not validated.
+    :raises BudgetExceeded: more is staged, or set aside, than the spec allows.
     :raises ControlMoved: the control period, held now unless it was before, is not as it is published.
     :raises ValidationFailed: a staged key exists outside the range or twice in it, or a check of the range said no.
     """
@@ -127,13 +129,19 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
         )
     # The range was judged before its first unit was published; by now the baseline of that unit is gone.
     if not any(record.state is PartitionState.PUBLISHED for record in records.values()):
+        if not _is_called_validated(work):
+            Budgets(work).require_amounts()
         hold_control(work)
         _judge(work, plan, records, tell)
-    # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
-    if work.ledger.backfill(work.backfill_id).state not in {BackfillState.VALIDATED, BackfillState.PUBLISHING}:
+    if not _is_called_validated(work):
         work.run()
         work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, revision=revision)
     return len(records)
+
+
+def _is_called_validated(work: Work) -> bool:
+    # A publish that was killed in the middle left PUBLISHING behind; the publish step alone knows how to go on.
+    return work.ledger.backfill(work.backfill_id).state in {BackfillState.VALIDATED, BackfillState.PUBLISHING}
 
 
 def _judge(

@@ -60,8 +60,8 @@ def _require_same(
     raise StrayWrite(
         f"Published rows of {plan.target.table} changed while {plan.spec.transform.origin} ran: {len(moved)} partitions differ "
         f"({counts}; where the counts agree, the values differ). Either it writes the table itself, instead of returning its "
-        "rows or writing them to context.staging_table, or another process wrote meanwhile. Nothing was staged of it and nothing "
-        "was published, but what was written there stays: put it right first, from the table's own history or backups. Then "
+        "rows or writing them to context.staging_table, or another process wrote meanwhile. Nothing of it was staged or "
+        "published, but what was written there stays: put it right first, from the table's own history or backups. Then "
         f'mend the code and trigger the DAG with {{"backfill_id": "{work.backfill_id}", "restage": true}}; or, if another '
         "process wrote, with rebase.",
         moved,

@@ -218,7 +218,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         table = session.pin(place).table
         files = wholesale.files_with(table, target.partition_by, within)
         if files is not None:
-            with session.in_steps() as go_on:
+            with session.in_steps("Copying files") as go_on:
                 self._storage.create_from_files(
                     location, table, self._root.uri(place.schema, place.name), files, go_on, covered=covered
                 )

@@ -136,9 +136,10 @@ class DeltaSession(Session):
         super().interrupt()
 
     @contextmanager
-    def in_steps(self) -> Iterator[Callable[[], None]]:
+    def in_steps(self, what: str) -> Iterator[Callable[[], None]]:
         """Work that no statement does, with a statement's limits, which the function looks at that is called between steps.
 
+        :param what: the work, as the start of a sentence (``Copying files``).
         :raises duckdb.InterruptException: it was ended.
         :raises WarehouseError: it ran longer than the statement timeout.
         """
@@ -148,7 +149,7 @@ class DeltaSession(Session):
             if self._ended.is_set():
                 raise duckdb.InterruptException("it was ended between two steps")
 
-        with self._limited():
+        with self._limited(what, "Raise compute.statement_timeout."):
             yield go_on
 
     @contextmanager

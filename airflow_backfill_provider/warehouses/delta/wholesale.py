@@ -16,7 +16,7 @@ from pyarrow import types
 
 from airflow_backfill_provider.warehouses.delta.dataset import file_values
 
-FILE = "file"
+FILE = "safe_backfill_file"
 """The column that numbers the files."""
 
 

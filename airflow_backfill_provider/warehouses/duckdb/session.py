@@ -150,7 +150,11 @@ class Session:
             self._files[alias] = statement
 
     @contextmanager
-    def _limited(self) -> Iterator[None]:
+    def _limited(
+        self,
+        what: str = "A statement",
+        way_on: str = "Raise compute.statement_timeout, or make the transform cheaper.",
+    ) -> Iterator[None]:
         if self._statement_timeout is None:
             yield
             return
@@ -169,8 +173,8 @@ class Session:
             if not expired.is_set():
                 raise
             raise WarehouseError(
-                f"A statement ran longer than statement_timeout ({self._statement_timeout}) and was ended; nothing of "
-                "it was kept. Raise compute.statement_timeout, or make the transform cheaper."
+                f"{what} ran longer than statement_timeout ({self._statement_timeout}) and was ended; nothing of "
+                f"it was kept. {way_on}"
             ) from exc
         finally:
             timer.cancel()

@@ -63,7 +63,7 @@ class PostgresLanding:
         if written:
             raise StrayWrite(
                 f"The code wrote to {', '.join(written)}, or locked it, by the connection that it was given. That was undone: "
-                "nothing was written, nothing was staged of it and nothing was published. Write the rows to "
+                "nothing of it was written, staged or published. Write the rows to "
                 "context.staging_table, or return them; what is needed on the way goes into a temporary table.",
                 {},
             )

@@ -13,7 +13,7 @@ from airflow_backfill_provider.errors import BudgetExceeded, PublishRefused, Spe
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.steps.budget import started_at
+from airflow_backfill_provider.steps.budget import Budgets, started_at
 
 on_memory = pytest.mark.parametrize("world", [Memory], indirect=True, ids=["memory"])
 ALL_ROWS = len(DAYS) * PER_DAY
@@ -69,10 +69,48 @@ def test_more_rows_than_the_budget_stop_the_run_and_nothing_is_published(world: 
 def test_rows_beyond_the_budget_in_the_very_last_partition_stop_it_too(world: World) -> None:
     world.spec = doubled(spec_with(max_rows=PER_DAY))
     scoped = world.scope(start_date=DAYS[0], end_date=DAYS[0])
-    with pytest.raises(BudgetExceeded, match="12 rows of 1 partitions are staged"):
-        world.stage(scoped)
+    for _ in ("at first", "cleared, with nothing left to stage"):
+        with pytest.raises(BudgetExceeded, match="12 rows of 1 partitions are staged"):
+            world.stage(scoped)
+        assert world.ledger.backfill(world.id).state is BackfillState.HALTED
     with pytest.raises(PublishRefused):
         world.publish()
+
+
+@on_memory
+def test_a_range_beyond_its_budget_is_not_called_validated_when_the_task_that_stopped_is_passed_over(
+    world: World,
+) -> None:
+    world.spec = spec_with(max_staging_bytes="1 B")
+    before = world.published()
+    scoped = world.scope(start_date=DAYS[0], end_date=DAYS[0])
+    with pytest.raises(BudgetExceeded):
+        world.stage(scoped)
+    with pytest.raises(BudgetExceeded, match=r"compute\.max_staging_bytes is 1 B"):
+        world.validate(scoped)
+    assert world.ledger.counts(world.id)[PartitionState.VALIDATED] == 1
+    with pytest.raises(BudgetExceeded):
+        world.publish()
+    assert world.ledger.backfill(world.id).state is BackfillState.HALTED
+    assert world.published() == before
+
+
+@on_memory
+def test_what_is_set_aside_is_asked_for_every_half_minute_and_once_all_is_staged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.spec = spec_with(max_staging_bytes="1 GB")
+    world.scope()
+    asked: list[None] = []
+    storage = world.warehouse.storage
+    monkeypatch.setattr(world.warehouse, "storage", lambda: asked.append(None) or storage())
+    budgets = Budgets(world.work())
+    for seconds, so_far in ((0, 1), (29, 1), (1, 2), (0, 2)):
+        world.now += timedelta(seconds=seconds)
+        budgets.require()
+        assert len(asked) == so_far
+    budgets.require_amounts()
+    assert len(asked) == 3
 
 
 @on_memory

@@ -147,7 +147,9 @@ def test_once_a_task_gave_up_the_others_of_the_run_stop_at_once_and_the_backfill
     with pytest.raises(Stopped, match="Nothing was published, and what is staged is kept"):
         stage_batch(first, DAYS)
     for work in (second, third):
-        with pytest.raises(Stopped, match=r"live_lag is 31, above 30, since 2024.* longer than its give_up_after of 1h"):
+        with pytest.raises(
+            Stopped, match=r"live_lag is 31, above 30, since 2024.* longer than its give_up_after of 1h"
+        ):
             stage_batch(work, DAYS)
     assert state(world) is BackfillState.HALTED
     assert world.ledger.counts(world.id)[PartitionState.STAGED] == 0

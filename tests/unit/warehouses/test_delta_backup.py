@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import date, timedelta
 from pathlib import Path
 
 import duckdb
@@ -16,6 +18,8 @@ from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Backup
 from airflow_backfill_provider.warehouses.clocks import Reading
 from airflow_backfill_provider.warehouses.delta import DeltaWarehouse
+from airflow_backfill_provider.warehouses.delta.root import Root
+from airflow_backfill_provider.warehouses.delta.session import Sessions
 from airflow_backfill_provider.windows import Grain, parse_key
 
 ODD = ("a/b", "eu 1", "d+e:f@g.h", "é")
@@ -63,6 +67,19 @@ def test_values_that_no_folder_can_be_named_after_come_back_from_a_copied_file(t
     assert kept.select(["id", "region"]).to_pylist() == rows.to_pylist()[:-1]
 
 
+def test_a_table_may_be_partitioned_by_a_column_named_as_one_might_call_ours(tmp_path: Path) -> None:
+    days = pyarrow.array([date(2024, 1, 1), date(2024, 1, 2)])
+    rows = pyarrow.table({"id": pyarrow.array([1, 2], pyarrow.int64()), "file": days})
+    write_deltalake(tmp_path / "analytics" / "t", rows, partition_by="file")
+    warehouse = DeltaWarehouse(str(tmp_path))
+    target = warehouse.describe("analytics.t", "file", ["id"])
+
+    backup, _ = warehouse.back_up(target, "b1", [day(2)], label="publish")
+
+    kept = DeltaTable(tmp_path / "_safe_backfill" / backup.location).to_pyarrow_table()
+    assert kept.to_pylist() == [{"id": 2, "file": date(2024, 1, 2)}]
+
+
 def test_a_table_of_two_partition_columns_keeps_both_values_of_each_file(tmp_path: Path) -> None:
     sql = "SELECT i AS id, DATE '2024-01-01' + CAST(i // 4 AS INTEGER) AS day, CASE i % 3 WHEN 0 THEN '100 %' WHEN 1 THEN 'e=f''s/x' END AS kind FROM range(20) AS t(i)"
     write_deltalake(tmp_path / "analytics" / "t", rows_of(sql), partition_by=["kind", "day"])
@@ -101,3 +118,15 @@ def test_a_file_that_was_vacuumed_is_named_and_leaves_nothing_behind(tmp_path: P
         shop.warehouse.back_up(shop.target, "b1", RANGE, label="publish")
 
     assert shop.warehouse.storage() == ()
+
+
+def test_a_copy_of_files_that_takes_too_long_is_not_put_down_to_the_transform(tmp_path: Path) -> None:
+    sessions = Sessions(Root(str(tmp_path), None), timedelta(milliseconds=20), threads=1)
+    with (
+        sessions.session() as session,
+        pytest.raises(WarehouseError, match=r"^Copying files ran longer .* Raise compute\.statement_timeout\.$"),
+        session.in_steps("Copying files") as go_on,
+    ):
+        while True:
+            go_on()
+            time.sleep(0.01)
