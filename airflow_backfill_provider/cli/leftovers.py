@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import getpass
 from argparse import Namespace
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 
+from airflow.models import Variable
+
 from airflow_backfill_provider.cli.failure import plain_errors
-from airflow_backfill_provider.connections import open_ledger
-from airflow_backfill_provider.errors import BackfillError, RequestError
-from airflow_backfill_provider.operators.cleanup import clean_up_all, opened
+from airflow_backfill_provider.connections import open_ledger, warehouse_at
+from airflow_backfill_provider.errors import BackfillError, RequestError, Stopped
+from airflow_backfill_provider.steps.cleanup import clean_up_all
 from airflow_backfill_provider.steps.leftovers import Leftover
 from airflow_backfill_provider.steps.leftovers import leftovers as find_leftovers
 from airflow_backfill_provider.steps.retention import keep as keep_longer
-from airflow_backfill_provider.steps.work import go_on
+from airflow_backfill_provider.switch import ALL, VARIABLE, decide
 
 
 def leftovers(args: Namespace) -> None:
@@ -24,7 +27,7 @@ def leftovers(args: Namespace) -> None:
     with plain_errors(), open_ledger() as ledger:
         for conn_id in args.conn_id or ledger.connections():
             try:
-                with opened(conn_id) as warehouse:
+                with closing(warehouse_at(conn_id)) as warehouse:
                     found += find_leftovers(ledger, warehouse, conn_id)
             except BackfillError as error:
                 unread.append(f"The warehouse {conn_id} could not be read: {error}")
@@ -37,17 +40,27 @@ def leftovers(args: Namespace) -> None:
 
 
 def cleanup(args: Namespace) -> None:
-    """Drop what is over and print a line for each; ends with status 1 when something that is over could not be dropped."""
+    """Drop what is over and print a line for each.
+
+    Ends with status 1 when something that is over could not be dropped, or when a stop of every backfill holds it back.
+    """
     now = datetime.now(UTC)
     by = f"{getpass.getuser()} via cli"
     with plain_errors(), open_ledger() as ledger:
-        dropped, failed = clean_up_all(ledger, args.conn_id, now=now, by=by, check_stop=go_on)
+        dropped, failed = clean_up_all(ledger, args.conn_id, warehouse_at, now=now, by=by, check_stop=_heed_switch)
     for one in dropped:
         print(f"dropped  {one.line(now)}")
     if not dropped:
         print("Nothing was dropped.")
     if failed:
         raise SystemExit("\n".join(failed))
+
+
+def _heed_switch() -> None:
+    """:raises Stopped: the kill switch stops every backfill, or cannot be read."""
+    verdict = decide(Variable.get(VARIABLE, default_var=None), ALL)
+    if not verdict.go:
+        raise Stopped(f"Stopped: {verdict.reason}")
 
 
 def keep(args: Namespace) -> None:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_backfill_provider.errors import BackfillError, Stopped
 from airflow_backfill_provider.operators.base import actor, airflow_errors
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.switch import ALL
-
-if TYPE_CHECKING:
-    from airflow_backfill_provider.ledger.store import Ledger
-    from airflow_backfill_provider.steps.leftovers import Leftover
-    from airflow_backfill_provider.warehouses.base import Warehouse
-
-log = logging.getLogger(__name__)
 
 
 class CleanUpOperator(BaseOperator):
@@ -44,55 +34,18 @@ class CleanUpOperator(BaseOperator):
         self.conn_ids = conn_ids
 
     def execute(self, context: Context) -> list[str]:
-        from airflow_backfill_provider.connections import open_ledger
+        from airflow_backfill_provider.connections import open_ledger, warehouse_at
+        from airflow_backfill_provider.steps.cleanup import clean_up_all
 
         by = f"{actor(context)} via {context['ti'].task_id} of {context['dag_run'].run_id}"
         now = datetime.now(UTC)
         with airflow_errors(), open_ledger() as ledger:
-            dropped, failed = clean_up_all(ledger, self.conn_ids, now=now, by=by, check_stop=stop_signal(context, ALL))
+            dropped, failed = clean_up_all(
+                ledger, self.conn_ids, warehouse_at, now=now, by=by, check_stop=stop_signal(context, ALL)
+            )
         lines = [one.line(now) for one in dropped]
         for line in lines:
             self.log.info("Dropped: %s", line)
         if failed:
             raise AirflowException(" ".join([*failed, f"{len(dropped)} others were dropped."]))
         return lines
-
-
-def clean_up_all(
-    ledger: Ledger, conn_ids: Sequence[str], *, now: datetime, by: str, check_stop: Callable[[], None]
-) -> tuple[list[Leftover], list[str]]:
-    """Clean every warehouse up; what was dropped, and a sentence for each thing or warehouse that could not be.
-
-    :raises Stopped: a stop signal is set.
-    """
-    from airflow_backfill_provider.steps.cleanup import clean_up
-
-    dropped: list[Leftover] = []
-    failed: list[str] = []
-    for conn_id in conn_ids or ledger.connections():
-        try:
-            with opened(conn_id) as warehouse:
-                done = clean_up(ledger, warehouse, conn_id, now=now, by=by, check_stop=check_stop)
-        except Stopped:
-            raise
-        except BackfillError as error:
-            failed.append(f"The warehouse {conn_id} was not cleaned up: {error}")
-        else:
-            dropped += done.dropped
-            failed += done.failed
-    return dropped, failed
-
-
-@contextmanager
-def opened(conn_id: str) -> Iterator[Warehouse]:
-    """The warehouse behind a connection, closed at the end.
-
-    :raises SpecError: there is no such connection, or its type has no warehouse.
-    """
-    from airflow_backfill_provider.connections import warehouse_at
-
-    warehouse = warehouse_at(conn_id)
-    try:
-        yield warehouse
-    finally:
-        warehouse.close()

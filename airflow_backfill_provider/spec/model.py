@@ -122,6 +122,12 @@ class ComputeSpec(Frozen):
     """Stop once the backfill has been running for longer than this."""
     max_staging_bytes: Bytes | None = None
     """Stop once the backfill has set more than this aside, by the engine's own account."""
+    keep_stages_for: Duration = timedelta(days=7)
+    """How long staged rows are kept once the backfill is over."""
+    live_conn_id: Identifier | None = None
+    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
+    allow_shared_compute: bool = False
+    """Let the backfill run on the live pipeline's SQL warehouse."""
 
     @property
     def budgets(self) -> tuple[str, ...]:
@@ -131,13 +137,6 @@ class ComputeSpec(Frozen):
             *([f"{write_duration(self.max_runtime)} of running"] if self.max_runtime is not None else []),
             *([f"{write_size(self.max_staging_bytes)} set aside"] if self.max_staging_bytes is not None else []),
         )
-
-    keep_stages_for: Duration = timedelta(days=7)
-    """How long staged rows are kept once the backfill is over."""
-    live_conn_id: Identifier | None = None
-    """The connection of the live pipeline. On Databricks, a backfill that would run on the same SQL warehouse is refused."""
-    allow_shared_compute: bool = False
-    """Let the backfill run on the live pipeline's SQL warehouse."""
 
     @model_validator(mode="after")
     def _shared_with_somebody(self) -> ComputeSpec:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from airflow_backfill_provider.errors import BackfillError
+from airflow_backfill_provider.errors import BackfillError, Stopped
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.leftovers import Leftover, leftovers
@@ -78,6 +79,37 @@ def clean_up(
             ledger.record_event(kept.backfill.backfill_id, DROPPED_EVENT, by=by, detail=detail)
         dropped += gone
     return CleanUp(tuple(dropped), tuple(failed), len(found) - len(dropped) - len(failed))
+
+
+def clean_up_all(
+    ledger: Ledger,
+    conn_ids: Sequence[str],
+    open_warehouse: Callable[[str], Warehouse],
+    *,
+    now: datetime,
+    by: str,
+    check_stop: Callable[[], None],
+) -> tuple[list[Leftover], list[str]]:
+    """Clean up the warehouses behind these connections, without any behind every one that the ledger knows.
+
+    What was dropped, and a sentence for each thing or warehouse that could not be.
+
+    :raises Stopped: a stop signal is set.
+    """
+    dropped: list[Leftover] = []
+    failed: list[str] = []
+    for conn_id in conn_ids or ledger.connections():
+        try:
+            with closing(open_warehouse(conn_id)) as warehouse:
+                done = clean_up(ledger, warehouse, conn_id, now=now, by=by, check_stop=check_stop)
+        except Stopped:
+            raise
+        except BackfillError as error:
+            failed.append(f"The warehouse {conn_id} was not cleaned up: {error}")
+        else:
+            dropped += done.dropped
+            failed += done.failed
+    return dropped, failed
 
 
 def _announce(ledger: Ledger, kept: Retention, due: Sequence[Leftover], conn_id: str, by: str) -> bool:

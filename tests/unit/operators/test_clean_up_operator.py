@@ -49,6 +49,8 @@ def test_a_stop_of_everything_holds_it_back(shop: Shop, monkeypatch: pytest.Monk
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", '{"all": true}')
     with pytest.raises(AirflowFailException, match="stops 'all'"):
         HandRun(cleanup_dag()).run()
+    with pytest.raises(SystemExit, match="stops 'all'"):
+        cleanup(EVERYWHERE)
 
 
 def test_a_warehouse_that_cannot_be_opened_fails_the_task_once_the_others_are_clean(

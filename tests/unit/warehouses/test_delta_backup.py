@@ -122,11 +122,12 @@ def test_a_file_that_was_vacuumed_is_named_and_leaves_nothing_behind(tmp_path: P
 
 def test_a_copy_of_files_that_takes_too_long_is_not_put_down_to_the_transform(tmp_path: Path) -> None:
     sessions = Sessions(Root(str(tmp_path), None), timedelta(milliseconds=20), threads=1)
-    with (
-        sessions.session() as session,
-        pytest.raises(WarehouseError, match=r"^Copying files ran longer .* Raise compute\.statement_timeout\.$"),
-        session.in_steps("Copying files") as go_on,
-    ):
-        while True:
-            go_on()
-            time.sleep(0.01)
+
+    def copy() -> None:
+        with sessions.session() as session, session.in_steps("Copying files") as go_on:
+            while True:
+                go_on()
+                time.sleep(0.01)
+
+    with pytest.raises(WarehouseError, match=r"^Copying files ran longer .* Raise compute\.statement_timeout\.$"):
+        copy()
