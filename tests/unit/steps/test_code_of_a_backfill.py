@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -212,7 +213,7 @@ def test_what_a_call_left_that_was_ended_is_told_later_where_nobody_could_look(
 def test_what_a_killed_call_left_beside_the_range_is_told_by_the_next_attempt(tmp_path: Path) -> None:
     place = Place.create(InterruptedDuckDB(), tmp_path)
     world = place.open()
-    params = outside(world)
+    params = outside(world) | {"spared": os.getpid()}
     world.warehouse.close()
     world.ledger.close()
     place.changes = {"transform": {"python": "team_code:mends_the_day_before_and_is_killed", "params": params}}
