@@ -23,7 +23,10 @@ class PartitionContext:
 
     @property
     def staging_table(self) -> str:
-        """The table to write this partition's rows to, as SQL; it is empty and has the target's columns and types."""
+        """The table to write this partition's rows to, as SQL; it is empty and has the target's columns and types.
+
+        :raises WarehouseError: the engine has none that code can write to.
+        """
         return self._landing.table
 
     @property
@@ -34,7 +37,10 @@ class PartitionContext:
     @property
     def connection(self) -> Any:
         """The engine's own connection, opened when it is first asked for: to read the warehouse and to write
-        :attr:`staging_table`. It is committed and closed by the caller."""
+        :attr:`staging_table`. The caller commits and closes it: do neither BEGIN nor COMMIT.
+
+        :raises WarehouseError: the engine has none, as Delta has none for a table on a path; or the warehouse cannot be opened.
+        """
         return self._landing.connection
 
     @property

@@ -114,12 +114,13 @@ class _Batch:
         self.rows = 0
         self.staged = 0
         self.left_out = 0
+        self._is_over = False
 
     def stage(self, group: Sequence[Partition]) -> None:
         """Stage a group in one commit; when it fails, its halves, so that only what is faulty is left out."""
         work = self._work
         work.stop_or_go()
-        if self.failures and self._plan.spec.compute.fail_fast:
+        if self._is_over:
             self.left_out += len(group)
             return
         require_no_failure(work, self._plan)
@@ -139,6 +140,7 @@ class _Batch:
             self.failures[group[0].key] = error
             if not isinstance(error, CodeFailed):  # which Airflow tries again
                 record_failure(work, [group[0].key], str(error))
+                self._is_over = self._plan.spec.compute.fail_fast
             work.metrics.count(OUTCOMES, outcome="failed")
             return
         seconds = round((time.monotonic() - started) / len(group), 3)

@@ -351,16 +351,26 @@ class Landing(Protocol):
     @property
     def connection(self) -> Any:
         """The engine's own connection, opened when it is first asked for, with which the warehouse can be read and the table
-        written. What it wrote is committed when the code has returned.
+        written. What it wrote is committed by whoever made the landing, when the code has returned; code neither begins a
+        transaction nor ends one.
 
-        :raises WarehouseError: the engine has none.
+        :raises WarehouseError: the engine has none, or the warehouse cannot be opened.
         """
         ...
 
     def add(self, rows: Any) -> None:
         """Add rows by column name: mappings, or a data frame or an Arrow table.
 
-        :raises WarehouseError: they are something else, a column is missing or too much, or a value does not fit.
+        :raises WarehouseError: they are something else, a column is missing, too much or there twice, or a value does not fit
+            or would become another.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Keep what code wrote by :attr:`connection`, once it has returned.
+
+        :raises WarehouseError: the engine could not keep it, because a statement of it failed.
+        :raises StrayWrite: it wrote to something else than the table; that was undone.
         """
         ...
 

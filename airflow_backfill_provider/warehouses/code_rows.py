@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ def values_of(rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 
     What a data frame has as NaN or NaT is None.
 
-    :raises WarehouseError: they are no rows, or a column is missing or too much.
+    :raises WarehouseError: they are no rows, or a column is missing, too much or there twice.
     """
     for row in _mappings(rows):
         if not isinstance(row, Mapping):
@@ -28,6 +29,8 @@ def values_of(rows: Any, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
 def _mappings(rows: Any) -> Iterable[Any]:
     if isinstance(rows, str | bytes | Mapping):
         raise _no_rows(rows)
+    if hasattr(rows, "schema"):  # Arrow's or polars'
+        _refuse_repeated(rows.schema.names if hasattr(rows.schema, "names") else rows.schema)
     if hasattr(rows, "to_pylist"):  # an Arrow table or a batch of one
         return rows.to_pylist()  # type: ignore[no-any-return]
     if hasattr(rows, "read_next_batch"):  # a reader of batches
@@ -35,8 +38,9 @@ def _mappings(rows: Any) -> Iterable[Any]:
     if hasattr(rows, "iter_rows"):  # polars
         return rows.iter_rows(named=True)  # type: ignore[no-any-return]
     if hasattr(rows, "itertuples"):  # pandas
+        names = [str(name) for name in rows.columns]
+        _refuse_repeated(names)
         frame = rows.astype(object).where(rows.notna(), None)
-        names = [str(name) for name in frame.columns]
         return (dict(zip(names, values, strict=True)) for values in frame.itertuples(index=False, name=None))
     if not isinstance(rows, Iterable):
         raise _no_rows(rows)
@@ -44,15 +48,26 @@ def _mappings(rows: Any) -> Iterable[Any]:
 
 
 def _renamed(row: Mapping[Any, Any], columns: Sequence[str]) -> dict[str, Any]:
+    _refuse_repeated(row)
     given = {str(name).casefold(): name for name in row}
     missing = [name for name in columns if name.casefold() not in given]
     surplus = sorted(given.keys() - {name.casefold() for name in columns})
-    if missing or surplus or len(given) != len(row):
+    if missing or surplus:
         raise WarehouseError(
             f"The code must return each column once and nothing else; missing: {', '.join(missing) or 'none'}; not in the "
             f"table: {', '.join(str(given[name]) for name in surplus) or 'none'}. Nothing was kept."
         )
     return {name: row[given[name.casefold()]] for name in columns}
+
+
+def _refuse_repeated(names: Iterable[Any]) -> None:
+    """:raises WarehouseError: a column is there twice, in whatever case, so that one of its values would be lost."""
+    counts = Counter(str(name).casefold() for name in names)
+    if repeated := [name for name, times in counts.items() if times > 1]:
+        raise WarehouseError(
+            f"The code must return each column once and nothing else; more than once: {', '.join(repeated)}. Nothing was kept. "
+            "Drop or rename the others."
+        )
 
 
 def _no_rows(found: Any) -> WarehouseError:

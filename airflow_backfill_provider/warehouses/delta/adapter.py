@@ -186,6 +186,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         with self._sessions.session() as own:
             landing = DeltaLanding(own, OWN, target)
             fill(landing)
+            landing.settle()
             with session.holding(own.connection.table(landing.landed).to_arrow_table()) as rows:
                 yield rows
 

@@ -11,6 +11,7 @@ from airflow_backfill_provider.errors import LockTimeout, WarehouseError
 
 _HELD_BY_ANOTHER = ("Could not set lock on file", "Conflicting lock is held")
 _OPEN_IN_THIS_PROCESS = "Unique file handle conflict"
+_NONE_OPEN = "no transaction is active"
 _UNWRITABLE = "Could not write file"
 """Of a commit that a full disk ended, which DuckDB reports as it reports a conflict."""
 
@@ -23,6 +24,11 @@ def held_by_another_process(error: duckdb.Error) -> bool:
 def open_in_this_process(error: duckdb.Error) -> bool:
     """Whether the file could not be opened because another DuckDB instance of this process has it open."""
     return _OPEN_IN_THIS_PROCESS in str(error)
+
+
+def no_transaction(error: duckdb.TransactionException) -> bool:
+    """Whether a COMMIT failed only because there was nothing to commit."""
+    return _NONE_OPEN in str(error)
 
 
 @contextmanager

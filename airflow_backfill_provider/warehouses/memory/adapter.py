@@ -621,6 +621,9 @@ class MemoryLanding:
         except ValueError as error:
             raise WarehouseError(f"What the code returned does not fit: {error}. Nothing was kept.") from error
 
+    def settle(self) -> None:
+        """Nothing: there is no connection to write by."""
+
 
 class MemoryStage:
     """One batch attempt's stage in a :class:`MemoryWarehouse`."""
@@ -652,6 +655,7 @@ class MemoryStage:
         else:
             landing = MemoryLanding(wanted)
             recompute.fill(landing)
+            landing.settle()
             query = Select.bind(f"SELECT * FROM {landing.table}", {landing.table: Table(wanted, tuple(landing.rows))})
         found = [column.name.lower() for column in query.columns]
         names = [column.name.lower() for column in wanted]

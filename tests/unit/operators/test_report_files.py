@@ -20,7 +20,16 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.operators.report_files import OPTION, write_report
 from airflow_backfill_provider.operators.rollback import RollbackOperator
 
-FILES = {"audit.csv", "checks.csv", "old_vs_new.csv", "plan.json", "reconciliation.csv", "report.html"}
+FILES = {
+    "audit.csv",
+    "checks.csv",
+    "control_period.csv",
+    "old_vs_new.csv",
+    "plan.json",
+    "range_evidence.csv",
+    "reconciliation.csv",
+    "report.html",
+}
 FOLDER = f"AIRFLOW__SAFE_BACKFILL__{OPTION.upper()}"
 TWO_DAYS = {"start_date": "2024-03-04", "end_date": "2024-03-05"}
 

@@ -182,10 +182,12 @@ def test_a_function_whose_process_is_killed_midway_is_called_again_for_that_part
 
     world = place.open()
     old = world.published()
-    assert states(world)[2:] == [PartitionState.STAGING, PartitionState.STAGING]
+    killed = states(world)
+    assert killed[2] is PartitionState.STAGING
+    kept = killed.count(PartitionState.STAGED)  # those beside it are kept or not by how fast they were
     scoped = world.scope(**FOUR)
     result = stage_batch(world.work(), scoped.batches[0].keys)
-    assert (result.staged, result.reused, result.rows) == (2, 2, 4 * PER_DAY)
+    assert (result.staged, result.reused, result.rows) == (4 - kept, kept, 4 * PER_DAY)
     assert world.published() == old
     world.validate(scoped)
     world.publish()
