@@ -17,6 +17,7 @@ from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.gates import is_needed, not_needed
 from airflow_backfill_provider.steps.settle import settle
+from airflow_backfill_provider.steps.watch import release_neighbours
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published
 from airflow_backfill_provider.windows import merge
@@ -130,6 +131,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     asked = f"restage was asked for by {run.dag_id} {run.run_id}"
     if request.restage and not _heeded(work, plan, asked):
         plan = _replan(work, plan, restaged=True)
+        release_neighbours(work, asked)
         restage |= set(plan.keys)
         reasons.append(asked)
     elif spec_hash(work.spec) != plan.spec_hash:
@@ -139,6 +141,10 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         reasons.append("checks or settings changed")
     if request.rebase:
         plan, moved = _rebase(work, plan)
+        if (
+            existing.run_id != run.run_id
+        ):  # a cleared run says the same for ever, also of what it wrote itself meanwhile
+            release_neighbours(work, f"rebase was asked for by {run.dag_id} {run.run_id}")
         restage |= moved
         if moved:
             reasons.append(f"rebase: {len(moved)} partitions moved")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
 
-from airflow_backfill_provider.errors import StrayWrite
+from pydantic import TypeAdapter
+
+from airflow_backfill_provider.errors import BackfillError, StrayWrite
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.neighbours import neighbours
@@ -14,29 +18,54 @@ from airflow_backfill_provider.warehouses.base import Fingerprint, Published
 from airflow_backfill_provider.windows import Partition
 
 STRAY_EVENT = "stray_write"
+HELD_EVENT = "neighbours_held"
+"""A call of code begins; its line has what was published then of the partitions beside the range."""
+RELEASED_EVENT = "neighbours_released"
+"""They were the same after those calls, or a person wants to go on from what they are now."""
 _SHOWN = 5
+_MARKS = TypeAdapter(dict[str, Fingerprint])
 
 
 @contextmanager
 def watched(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Iterator[None]:
     """Hold the published rows of these partitions, and of those beside them that are over, before against after.
 
-    What is found also stands in the audit trail. An error of the code itself is raised once nothing else was found.
+    Those of the range must be what the plan saw. Those beside it must be what they were when a call began that nobody saw
+    end, such as one whose process was killed, or whose stray write was found. What is found also stands in the audit trail.
+    An error of the code itself is raised once nothing else was found.
 
     :raises TargetMoved: they are not what the plan saw, before anything ran.
-    :raises StrayWrite: they changed meanwhile.
+    :raises StrayWrite: they changed meanwhile, or in such an earlier call.
     """
     around = _around(plan, partitions)
     before = work.warehouse.fingerprint(plan.target, Published(), around)
     known = {**plan.control, **plan.baseline}
     expected = {partition.key: known[partition.key] for partition in partitions}
     require_equal(expected, before, f"The published range of {plan.target.table} moved since the plan was made")
+    beside = {key: mark for key, mark in before.items() if key not in plan.baseline}
+    if beside:
+        _require_same(work, plan, _held(work, beside), before)
+    call = _hold(work, beside)
     try:
         yield
-    except Exception as error:
-        _require_same(work, plan, before, around, error)
+    except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
+        try:
+            _look(work, plan, before, around, error)
+        except StrayWrite:
+            raise
+        except BackfillError as unseen:
+            work.log.warning("What the code left behind could not be looked at, so the next attempt does: %s", unseen)
+        else:
+            _release(work, call, "they were the same after it")
         raise
-    _require_same(work, plan, before, around)
+    _look(work, plan, before, around)
+    _release(work, call, "they were the same after it")
+
+
+def release_neighbours(work: Work, reason: str) -> None:
+    """Go on from what is published beside the range now, whatever earlier calls left there; for a person to decide."""
+    for call in _unseen(work):
+        _release(work, call, reason)
 
 
 def _around(plan: Plan, partitions: Sequence[Partition]) -> tuple[Partition, ...]:
@@ -44,25 +73,65 @@ def _around(plan: Plan, partitions: Sequence[Partition]) -> tuple[Partition, ...
     return tuple(sorted({*partitions, *(one for one in beside if one.is_over(plan.planned_at))}))
 
 
-def _require_same(
+def _hold(work: Work, beside: Mapping[str, Fingerprint]) -> str:
+    """The call's number; none is needed where every neighbour is of the range, which the plan holds to its baseline."""
+    if not beside:
+        return ""
+    call = uuid4().hex
+    detail = {"call": call, "beside": _MARKS.dump_python(dict(beside), mode="json")}
+    work.ledger.record_event(work.backfill_id, HELD_EVENT, by=work.by, detail=detail)
+    return call
+
+
+def _release(work: Work, call: str, reason: str) -> None:
+    if call:
+        detail = {"call": call, "reason": reason}
+        work.ledger.record_event(work.backfill_id, RELEASED_EVENT, by=work.by, detail=detail)
+
+
+def _unseen(work: Work) -> dict[str, dict[str, Any]]:
+    """What was beside the range when each call began after which nobody looked, oldest first."""
+    released = {event.detail["call"] for event in work.ledger.events(work.backfill_id, RELEASED_EVENT)}
+    held = {event.detail["call"]: event.detail for event in work.ledger.events(work.backfill_id, HELD_EVENT)}
+    return {call: detail["beside"] for call, detail in held.items() if call not in released}
+
+
+def _held(work: Work, beside: Mapping[str, Fingerprint]) -> dict[str, Fingerprint]:
+    """What these neighbours were when the first of those calls began that had them beside it."""
+    first: dict[str, Fingerprint] = {}
+    for marks in _unseen(work).values():
+        first = {**_MARKS.validate_python(marks), **first}
+    return {key: mark for key, mark in first.items() if key in beside}
+
+
+def _look(
     work: Work,
     plan: Plan,
     before: Mapping[str, Fingerprint],
     around: Sequence[Partition],
-    error: Exception | None = None,
+    error: BaseException | None = None,
 ) -> None:
-    after = work.warehouse.fingerprint(plan.target, Published(), around)
+    _require_same(work, plan, before, work.warehouse.fingerprint(plan.target, Published(), around), error)
+
+
+def _require_same(
+    work: Work,
+    plan: Plan,
+    before: Mapping[str, Fingerprint],
+    after: Mapping[str, Fingerprint],
+    error: BaseException | None = None,
+) -> None:
     moved = {key: (mark.rows, after[key].rows) for key, mark in before.items() if after[key] != mark}
     if not moved:
         return
     work.ledger.record_event(work.backfill_id, STRAY_EVENT, by=work.by, detail={"moved": moved})
     counts = ", ".join(f"{key} had {was} rows, has {now}" for key, (was, now) in list(moved.items())[:_SHOWN])
     raise StrayWrite(
-        f"Published rows of {plan.target.table} changed while {plan.spec.transform.origin} ran: {len(moved)} partitions differ "
-        f"({counts}; where the counts agree, the values differ). Either it writes the table itself, instead of returning its "
-        "rows or writing them to context.staging_table, or another process wrote meanwhile. Nothing was staged of it and nothing "
-        "was published, but what was written there stays: put it right first, from the table's own history or backups. Then "
-        f'mend the code and trigger the DAG with {{"backfill_id": "{work.backfill_id}", "restage": true}}; or, if another '
-        "process wrote, with rebase.",
+        f"Published rows of {plan.target.table} changed while {plan.spec.transform.origin} ran, now or in an attempt before: "
+        f"{len(moved)} partitions differ ({counts}; where the counts agree, the values differ). Either it writes the table itself, "
+        "instead of returning its rows or writing them to context.staging_table, or another process wrote meanwhile. Nothing was "
+        "staged of it and nothing was published, but what was written there stays: put it right first, from the table's own "
+        f'history or backups. Then mend the code and trigger the DAG with {{"backfill_id": "{work.backfill_id}", "restage": true}}; '
+        "or, if another process wrote, with rebase.",
         moved,
     ) from error

@@ -98,6 +98,23 @@ def mends_the_day_before(context: Any) -> list[dict[str, Any]]:
     return returns(context)
 
 
+def mends_the_day_before_until_it_is_ended(context: Any) -> None:
+    """The same, by the end that an execution_timeout makes of it, which is no Exception."""
+    mends_the_day_before(context)
+    raise TimedOut
+
+
+class TimedOut(BaseException):
+    """As Airflow's AirflowTaskTimeout."""
+
+
+def mends_the_day_before_and_is_killed(context: Any) -> None:
+    """The same, in a process that does not live to tell, unless it is the spared one."""
+    mends_the_day_before(context)
+    if os.getpid() != context.params["spared"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def publishes_by_itself_and_breaks(context: Any) -> None:
     """Overwrites the published rows, and raises."""
     publishes_by_itself(context)

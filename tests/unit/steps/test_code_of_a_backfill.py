@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,6 +37,7 @@ from airflow_backfill_provider.steps.stage import stage_batch
 RIGS: list[Any] = [InterruptedDuckDB]
 if postgres_server.is_installed():
     RIGS.append(InterruptedPostgres)
+ONE = {"start_date": DAYS[0], "end_date": DAYS[0]}
 FOUR = {"start_date": DAYS[0], "end_date": DAYS[3]}
 
 
@@ -122,6 +124,118 @@ def test_a_change_in_place_of_the_partition_before_is_noticed_too_and_in_the_tri
     with pytest.raises(StrayWrite, match="2024-02-29 had 1 rows, has 1"):
         world.try_one()
     assert set(states(world)) <= {PartitionState.PENDING, PartitionState.STAGING}
+
+
+BEFORE = "2024-02-29"
+"""The day beside the range; :data:`WAS` is its row's amount."""
+WAS = {9001: 1}
+
+
+def mend(world: World) -> None:
+    """Put right what code did to the day before."""
+    world.engine.execute(f"UPDATE analytics.orders SET amount = 1 WHERE order_date = DATE '{BEFORE}'")
+
+
+def test_a_stray_write_beside_the_range_is_not_forgotten_by_the_next_attempt(on_duckdb: World) -> None:
+    world, world.spec = on_duckdb, code("mends_the_day_before", params=outside(on_duckdb))
+    first = world.scope(**ONE).batches[0].keys
+    for _ in range(3):  # from the second on it writes what is there already
+        with pytest.raises(StrayWrite, match=f"{BEFORE} had 1 rows, has 1"):
+            stage_batch(world.work(), first)
+    world.scope(**ONE)
+    with pytest.raises(StrayWrite):
+        stage_batch(world.work(), first)
+    assert PartitionState.STAGED not in states(world)
+
+    mend(world)
+    world.spec = code("returns")
+    world.run_id, of = "run 2", world.id
+    stage = world.scope(backfill_id=of, restage=True)
+    assert world.stage(stage)[0].staged == 1
+    assert world.amounts(BEFORE) == WAS
+
+
+def test_a_clear_of_a_run_that_asked_for_rebase_does_not_take_its_own_stray_write_for_right(on_duckdb: World) -> None:
+    world, world.spec = on_duckdb, code("mends_the_day_before", params=outside(on_duckdb))
+    first, of = world.scope(**ONE).batches[0].keys, world.id
+    again = {"backfill_id": of, "rebase": True}
+    world.run_id = "run 2"
+    world.scope(**again)
+    for _ in range(2):
+        with pytest.raises(StrayWrite):
+            stage_batch(world.work(of), first)
+        world.scope(**again)
+
+    world.run_id = "run 3"
+    world.scope(**again)
+    assert stage_batch(world.work(of), first).staged == 1, "a person said that another process wrote"
+
+
+def test_what_a_call_left_that_was_ended_by_a_timeout_is_told(on_duckdb: World) -> None:
+    import team_code
+
+    world = on_duckdb
+    world.spec = code("mends_the_day_before_until_it_is_ended", params=outside(world))
+    first = world.scope(**ONE).batches[0].keys
+    with pytest.raises(StrayWrite, match=BEFORE) as stray:
+        stage_batch(world.work(), first)
+    assert isinstance(stray.value.__cause__, team_code.TimedOut)
+
+    mend(world)
+    with pytest.raises(StrayWrite, match=BEFORE):
+        stage_batch(world.work(), first)
+
+
+def test_what_a_call_left_that_was_ended_is_told_later_where_nobody_could_look(
+    on_duckdb: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import team_code
+
+    world = on_duckdb
+    world.spec = code("mends_the_day_before_until_it_is_ended", params=outside(world))
+    first = world.scope(**ONE).batches[0].keys
+    fingerprint, looks = world.warehouse.fingerprint, []
+
+    def once(*args: Any) -> Any:
+        looks.append(args)
+        if len(looks) > 1:
+            raise WarehouseError("cancelled")
+        return fingerprint(*args)
+
+    monkeypatch.setattr(world.warehouse, "fingerprint", once)
+    with pytest.raises(team_code.TimedOut):
+        stage_batch(world.work(), first)
+    monkeypatch.undo()
+    with pytest.raises(StrayWrite, match=BEFORE):
+        stage_batch(world.work(), first)
+
+
+def test_what_a_killed_call_left_beside_the_range_is_told_by_the_next_attempt(tmp_path: Path) -> None:
+    place = Place.create(InterruptedDuckDB(), tmp_path)
+    world = place.open()
+    params = outside(world) | {"spared": os.getpid()}
+    world.warehouse.close()
+    world.ledger.close()
+    place.changes = {"transform": {"python": "team_code:mends_the_day_before_and_is_killed", "params": params}}
+
+    assert not survives(_stage, (place,))
+
+    world = place.open()
+    assert world.amounts(BEFORE) == {9001: 0}
+    with pytest.raises(StrayWrite, match=f"in an attempt before.*{BEFORE} had 1 rows, has 1"):
+        stage_batch(world.work(), world.scope(**FOUR).batches[0].keys)
+    world.warehouse.close()
+    world.ledger.close()
+    place.close()
+
+
+def test_a_neighbour_that_another_process_writes_between_two_calls_is_nothing_to_stop_for(on_duckdb: World) -> None:
+    world, world.spec = on_duckdb, code("returns")
+    world.scope(**FOUR)
+    world.try_one()
+    world.engine.execute(f"UPDATE analytics.orders SET amount = 7 WHERE order_date = DATE '{BEFORE}'")
+    world.scope(**FOUR)
+    assert stage_batch(world.work(), DAYS[:4]).staged == 3
 
 
 def test_what_a_failing_function_wrote_is_told_before_its_own_error(on_duckdb: World) -> None:
