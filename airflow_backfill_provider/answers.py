@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_backfill_provider.checks.wording import expected_of_row_diff
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.spec.request import Request
 
 
@@ -57,7 +58,7 @@ def answers(spec: BackfillSpec, request: Request) -> tuple[Answer, ...]:
         Answer(
             question="How do we publish, and undo?",
             answer=f"{publish.mechanism}, {publish.commits}; undo by rollback__{spec.name}, which {publish.way_back}, "
-            f"kept until {spec.rollback.keep_for.days} days after the publish",
+            f"kept until {write_duration(spec.rollback.keep_for)} after the publish",
             written="publish" in spec.model_fields_set or "rollback" in spec.model_fields_set,
         ),
     )

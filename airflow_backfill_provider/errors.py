@@ -200,6 +200,10 @@ class LedgerError(BackfillError):
     """The ledger said no, or cannot be read."""
 
 
+class PlanUnreadable(LedgerError):
+    """A plan in the ledger is none that this version of the provider can read."""
+
+
 class TransitionRefused(LedgerError):
     """A state move that the table of allowed moves does not hold, or that someone else made first."""
 

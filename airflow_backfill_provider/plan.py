@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import Answer, answers, strict_violations
@@ -18,7 +18,7 @@ from airflow_backfill_provider.batches import Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
-from airflow_backfill_provider.errors import RequestError, SpecError
+from airflow_backfill_provider.errors import PlanUnreadable, RequestError, SpecError
 from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
 from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
@@ -265,8 +265,19 @@ class Plan(Frozen):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`document` wrote."""
-        return cls.model_validate(document)
+        """The plan that :meth:`document` wrote.
+
+        :raises PlanUnreadable: it is not as this version writes it.
+        """
+        try:
+            return cls.model_validate(document)
+        except ValidationError as exc:
+            first = exc.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"])) or "document"
+            raise PlanUnreadable(
+                f"The plan of backfill {document.get('backfill_id', 'of unknown id')!r} in the ledger cannot be read: {where}: "
+                f"{first['msg']}. Nothing was changed. Use the version of the provider that wrote it."
+            ) from exc
 
 
 def build_plan(
@@ -342,6 +353,7 @@ def build_plan(
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})
     if partitions:
         warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
+        warnings += warehouse.receipt_cautions(target, needed=spec.rollback.keep_for)
     _require_arrivals(spec, warehouse, target, partitions, versions)
     if discarded:
         warnings.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.steps.gates import who_is_asked
 from airflow_backfill_provider.windows import Window
 
@@ -64,7 +65,7 @@ def preview(plan: Plan) -> str:
             else []
         ),
         f"  inverse     rollback__{plan.spec.name} {publish.way_back}, "
-        f"kept until {plan.spec.rollback.keep_for.days} days after the publish",
+        f"kept until {write_duration(plan.spec.rollback.keep_for)} after the publish",
     ]
     if plan.range_found is not None:
         lines += [f"  boundary    {boundary}" for boundary in plan.range_found.boundaries]

@@ -174,6 +174,11 @@ def get_cli_commands() -> list[GroupCommand]:
                     args=(
                         _argument("backfill_id", help="its id; or a claim's, from `airflow safe-backfill list --live`"),
                         _argument("--reason", help="why", required=True),
+                        _argument(
+                            "--publish-is-dead",
+                            help="of one that is publishing: neither its task nor a statement of it in the warehouse runs any more",
+                            action="store_true",
+                        ),
                     ),
                 ),
                 ActionCommand(

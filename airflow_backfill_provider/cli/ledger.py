@@ -7,6 +7,7 @@ import json
 from argparse import Namespace
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
@@ -68,7 +69,7 @@ def abandon(args: Namespace) -> None:
         if ledger.release_live(args.backfill_id):
             print(f"Claim {args.backfill_id} is released; its range is free.")
             return
-    _end(args, give_up)
+    _end(args, partial(give_up, publish_is_dead=args.publish_is_dead))
 
 
 def accept_published(args: Namespace) -> None:

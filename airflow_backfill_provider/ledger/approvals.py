@@ -23,7 +23,7 @@ def ask(connection: Connection, backfill_id: str, question: Question, *, at: dat
     if backfill_rows.move(connection, backfill, BackfillState.AWAITING_APPROVAL, at=at):
         reason = f"asked about the {question.gate}"
         detail = {"from": backfill.state.value, "to": BackfillState.AWAITING_APPROVAL.value, "reason": reason}
-        trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=detail)
+        trail.add_event(connection, backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=detail)
 
 
 def decide(
@@ -60,7 +60,7 @@ def decide(
         backfill_rows.move(connection, backfill, to, at=at)
         said = f"{decision.value.replace('_', ' ')} by {decided_by}" + (f": {reason}" if reason else "")
         detail = {"from": backfill.state.value, "to": to.value, "reason": said}
-        trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=detail)
+        trail.add_event(connection, backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=detail)
 
 
 def read(connection: Connection, backfill_id: str) -> list[Approval]:

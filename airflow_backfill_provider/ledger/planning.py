@@ -70,7 +70,7 @@ def revise_plan(
         "restage": list(restaged),
         "revalidate": judged,
     }
-    trail.add_event(connection, backfill_id, "plan.revised", at=at, by=by, detail=detail)
+    trail.add_event(connection, backfill_id, trail.REVISED_EVENT, at=at, by=by, detail=detail)
     return revision
 
 

@@ -53,7 +53,7 @@ WRITTEN = frozenset({_B.PUBLISHED, _B.PUBLISHED_UNVERIFIED, _B.COMPLETED})
 """The published table holds this backfill's rows, so there is something to roll back."""
 
 TERMINAL = frozenset({_B.ROLLED_BACK, _B.EXPIRED})
-"""No move leads out."""
+"""It is over. No move leads out, but for a commit that is found after the backfill was given up."""
 
 RELEASES_LOCK = frozenset({_B.COMPLETED, _B.ROLLED_BACK, _B.EXPIRED})
 """Reaching one of these gives the range lock back."""
@@ -166,7 +166,10 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The rejected work was given up.",
     },
     _B.ROLLED_BACK: {},
-    _B.EXPIRED: {},
+    _B.EXPIRED: {
+        _B.PUBLISHED: "It was given up while a publish still ran, and its receipt was found in the table.",
+        _B.PUBLISHED_UNVERIFIED: "It was given up while a publish still ran, and receipts of some of its units were found.",
+    },
 }
 """Allowed moves of a backfill. A state that has published nothing can always be resumed or given up."""
 

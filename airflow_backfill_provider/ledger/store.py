@@ -199,7 +199,7 @@ class Ledger:
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
             if to in RELEASES_LOCK:
                 detail["released_range"] = range_locks.release(connection, backfill_id)
-            trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=detail)
+            trail.add_event(connection, backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=detail)
 
     def move_partitions(
         self, backfill_id: str, keys: Collection[str], to: PartitionState, *, by: str, reason: str = ""
@@ -415,7 +415,7 @@ class Ledger:
                 to = BackfillState.EXPIRED
                 backfill_rows.move(connection, backfill, to, at=at)
                 moved = {"from": backfill.state.value, "to": to.value, "reason": expire}
-                trail.add_event(connection, backfill_id, "backfill.moved", at=at, by=by, detail=moved)
+                trail.add_event(connection, backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=moved)
             trail.add_event(connection, backfill_id, action, at=at, by=by, detail=detail)
             return True
 

@@ -13,6 +13,11 @@ from airflow_backfill_provider.ledger.moves import batches
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.tables import EventRow, EvidenceRow
 
+MOVED_EVENT = "backfill.moved"
+"""The backfill came to another state: ``from``, ``to`` and the ``reason``, as all moves of it are recorded."""
+REVISED_EVENT = "plan.revised"
+"""A newer revision of the plan took the place of the one before."""
+
 
 def add_event(
     connection: Connection, backfill_id: str, action: str, *, at: datetime, by: str, detail: Mapping[str, Any]

@@ -18,6 +18,8 @@ from airflow_backfill_provider.steps.control_period import Control, compared_in
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
+from airflow_backfill_provider.steps.moves import end_of_way_back, last_move
+from airflow_backfill_provider.steps.retention import Retention, retention
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
 
@@ -111,6 +113,8 @@ class Facts:
     """The audit trail, oldest first."""
     approvals: tuple[Approval, ...]
     """Every question that people were asked, with what became of it."""
+    retention: Retention
+    """Until when what it left aside is kept."""
 
     @property
     def counts(self) -> Mapping[PartitionState, int]:
@@ -158,15 +162,17 @@ class Facts:
 
     def moved_to(self, state: BackfillState) -> EventRecord | None:
         """The line of the audit trail that says that the backfill came to this state, the last one."""
-        moves = (one for one in self.events if one.action == "backfill.moved" and one.detail.get("to") == state)
-        return max(moves, key=lambda one: one.sequence, default=None)
+        return last_move(self.events, state)
+
+    @property
+    def way_back_ended(self) -> EventRecord | None:
+        """The line that says that it expired when its backup was dropped; None when it did not, or was given up."""
+        return end_of_way_back(self.events) if self.backfill.state is BackfillState.EXPIRED else None
 
     @property
     def outcome(self) -> BackfillState:
         """What became of it; one that was completed, and whose way back has ended since, is completed."""
-        state = self.backfill.state
-        over = state is BackfillState.EXPIRED and self.moved_to(BackfillState.COMPLETED) is not None
-        return BackfillState.COMPLETED if over else state
+        return self.backfill.state if self.way_back_ended is None else BackfillState.COMPLETED
 
     @property
     def wrote(self) -> bool:
@@ -201,6 +207,8 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
     """
     plan = Plan.from_document(ledger.plan(backfill_id).document)
     records, evidence = ledger.partitions(backfill_id), ledger.evidence(backfill_id)
+    kept = retention(ledger, backfill_id)
+    assert kept is not None
     return Facts(
         backfill=ledger.backfill(backfill_id),
         plan=plan,
@@ -217,4 +225,5 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
         of_range=tuple(evidence.get(None, ())),
         events=tuple(ledger.events(backfill_id)),
         approvals=tuple(ledger.approvals(backfill_id)),
+        retention=kept,
     )

@@ -9,6 +9,7 @@ from typing import NoReturn
 from airflow_backfill_provider.errors import BudgetExceeded
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, REVISED_EVENT
 from airflow_backfill_provider.spec.quantities import write_duration, write_size
 from airflow_backfill_provider.steps.way_on import published_so_far
 from airflow_backfill_provider.steps.work import Work
@@ -92,10 +93,8 @@ class Budgets:
 def started_at(ledger: Ledger, backfill_id: str) -> datetime | None:
     """When the backfill last began to run: since it was planned, its scope was cleared, or a person was asked; None before."""
     began: datetime | None = None
-    revised = [(event.sequence, event.at, "") for event in ledger.events(backfill_id, "plan.revised")]
-    moves = [
-        (event.sequence, event.at, str(event.detail["to"])) for event in ledger.events(backfill_id, "backfill.moved")
-    ]
+    revised = [(event.sequence, event.at, "") for event in ledger.events(backfill_id, REVISED_EVENT)]
+    moves = [(event.sequence, event.at, str(event.detail["to"])) for event in ledger.events(backfill_id, MOVED_EVENT)]
     for _, at, to in sorted([*revised, *moves]):
         if to == BackfillState.RUNNING:
             began = began or at

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import RELEASES_LOCK, WRITTEN, BackfillState
-from airflow_backfill_provider.steps.settle import settle
+from airflow_backfill_provider.steps.settle import settle, way_back_has_ended
+from airflow_backfill_provider.steps.way_on import clear_command
 from airflow_backfill_provider.steps.work import Work
 
 
-def give_up(work: Work, reason: str) -> None:
+def give_up(work: Work, reason: str, *, publish_is_dead: bool = False) -> None:
     """End the backfill; its staged work is never published. On one that is over, only a leftover lock is released.
 
-    :raises PublishRefused: its rows are published; roll it back instead.
+    :param publish_is_dead: a person saw that nothing of its publish runs any more, neither the task nor a statement in the
+        warehouse. A commit that comes all the same is recorded by the next step that looks, and can be rolled back.
+    :raises PublishRefused: its rows are published, so roll it back instead; or it publishes, and nobody said that it is dead.
     """
-    if work.ledger.backfill(work.backfill_id).state in RELEASES_LOCK:
+    backfill = work.ledger.backfill(work.backfill_id)
+    if backfill.state in RELEASES_LOCK and (backfill.state is not BackfillState.EXPIRED or way_back_has_ended(work)):
         work.ledger.release_range(work.backfill_id, by=work.by)
         return
+    if backfill.state is BackfillState.PUBLISHING and not publish_is_dead:
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} is publishing. A publish of it is under way, or died, and its commit may still "
+            f"happen. Nothing was changed. Its receipt tells once atomic_publish runs again: {clear_command(backfill)} If "
+            "neither the task nor a statement of it in the warehouse runs any more, give it up with --publish-is-dead."
+        )
     written = settle(work, work.stored_plan())
     state = work.ledger.backfill(work.backfill_id).state
     if state in WRITTEN or written.published:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_backfill_provider.errors import PlanUnreadable
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.quantities import write_size
 from airflow_backfill_provider.steps.retention import Retention, retention
@@ -18,7 +19,9 @@ class Leftover:
     conn_id: str
     item: StorageItem
     retention: Retention | None
-    """None when the ledger knows no such backfill."""
+    """None when the ledger knows no such backfill, or cannot read its plan."""
+    problem: str = ""
+    """Why nothing can be said of when it may be dropped; empty when there is no such reason."""
 
     @property
     def until(self) -> datetime | None:
@@ -42,6 +45,8 @@ class Leftover:
         )
 
     def _kept(self, now: datetime) -> str:
+        if self.problem:
+            return f"never dropped while its plan cannot be read: {self.problem}"
         if self.retention is None:
             return "unknown to this ledger: never dropped by it; look whose it is, then drop it in the warehouse"
         if self.until is None:
@@ -51,13 +56,21 @@ class Leftover:
 
 def leftovers(ledger: Ledger, warehouse: Warehouse, conn_id: str) -> tuple[Leftover, ...]:
     """Every stage, backup, shadow, set of spare tables and old version in the warehouse; changes nothing."""
-    known: dict[str, Retention | None] = {}
+    known: dict[str, tuple[Retention | None, str]] = {}
     found = []
     for item in warehouse.storage():
         if item.backfill_id not in known:
-            known[item.backfill_id] = retention(ledger, item.backfill_id)
-        found.append(Leftover(conn_id, item, known[item.backfill_id]))
+            known[item.backfill_id] = _retention(ledger, item.backfill_id)
+        found.append(Leftover(conn_id, item, *known[item.backfill_id]))
     return tuple(found)
+
+
+def _retention(ledger: Ledger, backfill_id: str) -> tuple[Retention | None, str]:
+    """What decides until when its storage is kept, or why that cannot be said."""
+    try:
+        return retention(ledger, backfill_id), ""
+    except PlanUnreadable as error:
+        return None, str(error)
 
 
 def _age(age: timedelta) -> str:

@@ -180,10 +180,10 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
     """The result of what is committed and recorded; what could not be verified is verified again."""
     count = len(plan.partitions)
     state = work.ledger.backfill(work.backfill_id).state
-    if not written.publishes:
+    if not written.published:
         note = "nothing to publish: the range already holds exactly the staged rows"
         return PublishResult(False, count, 0, 0, note=note)
-    if state is BackfillState.COMPLETED:
+    if state is BackfillState.COMPLETED or not written.publishes:
         return PublishResult(False, count, 0, 0, note="published before; nothing to publish")
     if state is BackfillState.PUBLISHED_UNVERIFIED:
         refuse_unverified(work, plan, unverified(work, plan))

@@ -13,17 +13,19 @@ WRITE_BLOCK_EVENT = "write_block"
 
 @dataclass(frozen=True)
 class Written:
-    """What one backfill did to the table, by its receipts."""
+    """What one backfill did to the table, by its receipts; where the table kept none, by the ledger."""
 
     publishes: tuple[Receipt, ...] = ()
     """Those of its commits that were not rolled back."""
     undone: frozenset[str] = frozenset()
     """Keys whose rows were published and put back."""
+    by_ledger: frozenset[str] = frozenset()
+    """Keys whose rows it published by the ledger's word alone: the table's log does not go back to their receipts."""
 
     @property
     def published(self) -> frozenset[str]:
         """Keys whose rows it published and did not put back."""
-        return frozenset(key for receipt in self.publishes for key in receipt.keys)
+        return self.by_ledger.union(*(receipt.keys for receipt in self.publishes))
 
 
 def written_by(receipts: Sequence[Receipt], backfill_id: str) -> Written:

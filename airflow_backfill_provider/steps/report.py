@@ -12,6 +12,7 @@ from airflow_backfill_provider.errors import TransitionRefused
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
@@ -19,6 +20,7 @@ from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
+from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.tried import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
@@ -68,6 +70,8 @@ class Summary:
     """Each gate, and who looked."""
     control: tuple[Control, ...] = ()
     """How the control partitions came out under this very plan, those that were computed."""
+    way_back_ended: bool = False
+    """Whether it was completed, and its backup is dropped since."""
 
     def differing(self, what: str) -> int:
         """Rows ``changed``, ``added`` or ``removed``, in all partitions of which that is known."""
@@ -79,9 +83,8 @@ class Summary:
             return True
         if mode is Mode.STAGE and self.backfill.state is BackfillState.VALIDATED:
             return True
-        # One that expired after it was published did what its run was for.
-        ended = self.backfill.state is BackfillState.EXPIRED and self.counts.get(PartitionState.PUBLISHED, 0) > 0
-        return ended or self.backfill.state is BackfillState.COMPLETED
+        # One that expired after it was completed did what its run was for.
+        return self.way_back_ended or self.backfill.state is BackfillState.COMPLETED
 
     @property
     def seconds(self) -> float:
@@ -121,8 +124,12 @@ class Summary:
             lines.append(f"  blocked     {blocked}{' at the longest' if plan.spec.publish.unit != 'range' else ''}")
         if self.locked_seconds is not None:
             lines.append(f"  locked      nobody could read the table for {self.locked_seconds:.3f} s")
-        if backfill.state is BackfillState.EXPIRED:
+        if self.way_back_ended:
             lines.append("  undo        none any more: it is over, and what was kept for it may be dropped")
+        elif backfill.state is BackfillState.EXPIRED and not self.counts.get(PartitionState.PUBLISHED):
+            lines.append(
+                "  undo        none needed: it was given up, and as far as the ledger knows nothing of it is published"
+            )
         elif backfill.backup_location is not None:
             lines.append(f"  undo        {self.undo}")
         lines += [f"  failed      {line}" for line in self.failures[:20]]
@@ -169,6 +176,8 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
         ),
         locked_seconds=locked_seconds(ledger, backfill_id),
         inspections=inspections(ledger.approvals(backfill_id), plan, backfill.revision),
+        way_back_ended=backfill.state is BackfillState.EXPIRED
+        and end_of_way_back(ledger.events(backfill_id, MOVED_EVENT)) is not None,
     )
 
 

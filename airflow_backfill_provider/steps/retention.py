@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, EventRecord
 from airflow_backfill_provider.ledger.states import RELEASES_LOCK, BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.moves import last_moved_at
+from airflow_backfill_provider.steps.replaced import replaced
 from airflow_backfill_provider.windows import merge
 
 WAY_BACK = frozenset({"backup", "version"})
 """The kinds of storage that a rollback restores from."""
 _KEPT_EVENT = "storage.kept"
-_MOVED_EVENT = "backfill.moved"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Retention:
     published_at: datetime | None
     """When it was last found to be published; None when it never was."""
     ended_at: datetime | None
-    """When it was completed, rolled back or given up, whichever came last; None while it is not over."""
+    """When it was completed, rolled back or given up, whichever came last; None while it is not over.
+
+    One that was given up, and of which rows are published all the same, is not over."""
     kept_until: datetime | None
     """What a person asked for; None when nobody did."""
     rolling_back: bool
@@ -41,9 +45,11 @@ class Retention:
         """The instant from which storage of this kind may be dropped; None while the backfill may still need it."""
         if self.ended_at is None or self.rolling_back:
             return None
-        if kind in WAY_BACK and self.published_at is not None:
+        if kind in WAY_BACK:
+            # A commit may come after the backfill was given up, unseen, and its way back is kept from there.
             rolled_back = self.backfill.state is BackfillState.ROLLED_BACK
-            due = (self.ended_at if rolled_back else self.published_at) + self.spec.rollback.keep_for
+            since = self.ended_at if rolled_back else self.published_at or self.ended_at
+            due = since + self.spec.rollback.keep_for
         else:
             due = self.ended_at + self.spec.compute.keep_stages_for
         return max(due, self.kept_until or due)
@@ -53,7 +59,10 @@ class Retention:
         """Why there is no date, in words; empty when there is one."""
         if self.rolling_back:
             return "its rollback is under way"
-        return "" if self.ended_at is not None else f"it is {self.backfill.state}"
+        if self.ended_at is not None:
+            return ""
+        given_up = self.backfill.state is BackfillState.EXPIRED
+        return "it was given up, and rows of it are published" if given_up else f"it is {self.backfill.state}"
 
 
 def retention(ledger: Ledger, backfill_id: str) -> Retention | None:
@@ -63,12 +72,12 @@ def retention(ledger: Ledger, backfill_id: str) -> Retention | None:
     seen = ledger.last_sequence(backfill_id)  # first: whatever is recorded from here on makes the rest out of date
     backfill = ledger.backfill(backfill_id)
     plan = Plan.from_document(ledger.plan(backfill_id).document)
-    moves = ledger.events(backfill_id, _MOVED_EVENT)
+    moves = ledger.events(backfill_id, MOVED_EVENT)
     return Retention(
         backfill=backfill,
         spec=plan.spec,
-        published_at=_moved_at(moves, BackfillState.PUBLISHED),
-        ended_at=_ended_at(backfill, moves),
+        published_at=last_moved_at(moves, BackfillState.PUBLISHED),
+        ended_at=_ended_at(ledger, backfill, plan, moves),
         kept_until=kept_until(ledger.events(backfill_id, _KEPT_EVENT)),
         rolling_back=backfill.state in RELEASES_LOCK and ledger.holds_range(backfill_id, merge(plan.partitions)),
         seen=seen,
@@ -103,19 +112,11 @@ def kept_until(events: Iterable[EventRecord]) -> datetime | None:
     return max(asked, default=None)
 
 
-def way_back_ends(published_at: datetime, keep_for: timedelta, events: Iterable[EventRecord]) -> datetime:
-    """Until when the old rows of a published backfill are kept."""
-    due = published_at + keep_for
-    return max(due, kept_until(events) or due)
-
-
-def _moved_at(moves: Iterable[EventRecord], *to: BackfillState) -> datetime | None:
-    return max((event.at for event in moves if event.detail.get("to") in to), default=None)
-
-
-def _ended_at(backfill: BackfillRecord, moves: list[EventRecord]) -> datetime | None:
+def _ended_at(ledger: Ledger, backfill: BackfillRecord, plan: Plan, moves: list[EventRecord]) -> datetime | None:
     if backfill.state not in RELEASES_LOCK:
         return None
     # One that expired because its backup was dropped was over when it was completed.
-    ended = _moved_at(moves, BackfillState.COMPLETED, BackfillState.ROLLED_BACK)
-    return ended or _moved_at(moves, BackfillState.EXPIRED)
+    ended = last_moved_at(moves, BackfillState.COMPLETED, BackfillState.ROLLED_BACK)
+    if ended is None and replaced(plan, ledger.partitions(backfill.backfill_id)):
+        return None
+    return ended or last_moved_at(moves, BackfillState.EXPIRED)

@@ -10,11 +10,13 @@ from typing import Any
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import undo
 from airflow_backfill_provider.steps.metrics import OUTCOMES
 from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
-from airflow_backfill_provider.steps.settle import published_keys, same_rows, settle, staged_fingerprints
+from airflow_backfill_provider.steps.replaced import published
+from airflow_backfill_provider.steps.settle import same_rows, settle, staged_fingerprints, way_back_has_ended
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -60,25 +62,34 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         raise RequestError(
             f"Backfill {work.backfill_id} is of {backfill.name}: trigger rollback__{backfill.name}, not rollback__{work.spec.name}."
         )
-    if backfill.state is BackfillState.EXPIRED and published_keys(work):
+    if way_back_has_ended(work):
         raise PublishRefused(
-            f"The way back of backfill {work.backfill_id} has ended: its backup was kept for {plan.spec.rollback.keep_for.days} days "
-            "and is dropped. Nothing was written. A new backfill, with the SQL as it was, brings back what that gives; "
+            f"The way back of backfill {work.backfill_id} has ended: its backup was kept for "
+            f"{write_duration(plan.spec.rollback.keep_for)} and is dropped. Nothing was written. A new backfill, with the SQL as it was, brings back what that gives; "
             f"`airflow safe-backfill status {work.backfill_id}` says what was dropped and when."
         )
     written = settle(work, plan)
+    state = work.ledger.backfill(work.backfill_id).state
     if not written.published and not written.undone:
+        if state is BackfillState.ROLLED_BACK:
+            return _restored_before(work.ledger.counts(work.backfill_id)[PartitionState.ROLLED_BACK])
         raise PublishRefused(
-            f"Backfill {work.backfill_id} never published or had nothing to publish ({backfill.state}); "
-            "there is nothing to undo."
+            f"Backfill {work.backfill_id} never published or had nothing to publish ({state}); there is nothing to undo."
+        )
+    if written.by_ledger:
+        work.log.warning(
+            "The log of %s does not go back to what backfill %s published. The ledger says that it did, and whether the range "
+            "is exactly that is looked at before anything is written.",
+            plan.target.table,
+            work.backfill_id,
         )
     marks = {key: Fingerprint(**mark) for key, mark in backfill.backup_fingerprints.items()}
     if not written.published:
-        if work.ledger.backfill(work.backfill_id).state is not BackfillState.ROLLED_BACK:
+        if state is not BackfillState.ROLLED_BACK:
             undone = plan.select(sorted(written.undone))
             _require_restored(work, plan, undone, marks)
             _record(work)
-        return RollbackResult(False, len(written.undone), 0, 0, note="rolled back before; nothing to do")
+        return _restored_before(len(written.undone))
     standing = standing_over(work.warehouse.receipts(plan.target), written.published)
     if standing is not None and standing.backfill_id != work.backfill_id:
         raise PublishRefused(
@@ -120,6 +131,10 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     )
 
 
+def _restored_before(partitions: int) -> RollbackResult:
+    return RollbackResult(False, partitions, 0, 0, note="rolled back before; nothing to do")
+
+
 def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:
     """The plan's units, without what was not published."""
     chosen = set(restored)
@@ -153,11 +168,11 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
     """What the range holds now: what we published, or, when forced, whatever is there, backed up."""
     if not force:
         staged = staged_fingerprints(work)
-        published: Mapping[str, Fingerprint] = {partition.key: staged[partition.key] for partition in restored}
+        ours: Mapping[str, Fingerprint] = {partition.key: staged[partition.key] for partition in restored}
         found = work.warehouse.fingerprint(plan.target, Published(), restored)
-        if any(found[key].method != mark.method for key, mark in published.items()):
-            published = _fingerprint_again(work, plan, restored)
-        moved = {key: (mark.rows, found[key].rows) for key, mark in published.items() if found[key] != mark}
+        if any(found[key].method != mark.method for key, mark in ours.items()):
+            ours = _fingerprint_again(work, plan, restored)
+        moved = {key: (mark.rows, found[key].rows) for key, mark in ours.items() if found[key] != mark}
         if moved:
             counts = ", ".join(f"{key}: {old} rows published, {new} now" for key, (old, new) in list(moved.items())[:5])
             raise TargetMoved(
@@ -166,7 +181,7 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
                 "overwrites.",
                 moved,
             )
-        return published
+        return ours
     backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, restored, label="forced")
     detail: dict[str, Any] = {"location": backup.location, "fingerprints": {k: asdict(m) for k, m in marks.items()}}
     work.ledger.record_event(work.backfill_id, "forced_backup", by=work.by, detail=detail)
@@ -205,7 +220,7 @@ def _require_backup(
 def _record(work: Work) -> None:
     if work.ledger.backfill(work.backfill_id).state is BackfillState.ROLLED_BACK:
         return
-    undone = sorted(published_keys(work))
+    undone = sorted(published(work.ledger.partitions(work.backfill_id)))
     work.ledger.move_partitions(work.backfill_id, undone, PartitionState.ROLLED_BACK, by=work.by)
     work.metrics.count(OUTCOMES, len(undone), outcome="rolled_back")
     work.ledger.move(work.backfill_id, BackfillState.ROLLED_BACK, by=work.by)

@@ -1,17 +1,21 @@
 """Settle: find out from the table's receipts what a publish came to that was cut off, and record it.
 
-The receipt stands in the same commit as the rows, so it is right where the ledger may be late.
+The receipt stands in the same commit as the rows, so it is right where the ledger may be late. A table whose log does not
+go back to a commit that the ledger recorded does not contradict it: the ledger is believed then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import Written, written_by
+from airflow_backfill_provider.steps.replaced import published, replaced
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published
 
@@ -36,14 +40,18 @@ def settle(work: Work, plan: Plan) -> Written:
     """Bring the ledger up to what the table's receipts say, and return that.
 
     A commit that nobody recorded is recorded: its partitions become published, and with the last of them the backfill
-    ``published`` (or ``published_unverified``). A publish that was cut off before becomes ``validated`` again. Safe to
-    run at any time, also beside a running publish, which asks once more, inside its transaction, whether it may go on.
+    ``published`` (or ``published_unverified``). A publish that was cut off before becomes ``validated`` again. A backfill
+    that was given up while a publish still ran is taken up again when that commit is found; one of which units are missing
+    then is ``published_unverified``. Safe to run at any time, also beside a running publish, which asks once more, inside
+    its transaction, whether it may go on.
     """
     written = written_by(work.warehouse.receipts(plan.target), work.backfill_id)
+    records = work.ledger.partitions(work.backfill_id)
+    written = replace(written, by_ledger=replaced(plan, records) - written.published - written.undone)
     state = work.ledger.backfill(work.backfill_id).state
-    if written.undone or state in _RECORDED:
+    if written.undone or state in _RECORDED or way_back_has_ended(work):
         return written
-    recorded = published_keys(work)
+    recorded = published(records)
     done = recorded | written.published
     if written.publishes and done == set(plan.keys):
         record(work, plan, written)
@@ -57,7 +65,15 @@ def settle(work: Work, plan: Plan) -> Written:
         else:
             reason = f"a publish was cut off with {len(done)} of {len(plan.keys)} partitions published"
             work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
+    elif state is BackfillState.EXPIRED and written.published:
+        reason = f"{_GIVEN_UP}: {len(done)} of {len(plan.keys)} partitions are published"
+        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
+        to = BackfillState.PUBLISHED_UNVERIFIED
+        work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
     return written
+
+
+_GIVEN_UP = "given up while a publish still ran, whose commit happened"
 
 
 _RECORDED = frozenset(
@@ -66,34 +82,36 @@ _RECORDED = frozenset(
         BackfillState.PUBLISHED_UNVERIFIED,
         BackfillState.COMPLETED,
         BackfillState.ROLLED_BACK,
-        BackfillState.EXPIRED,
     }
 )
 
 
-def published_keys(work: Work) -> frozenset[str]:
-    """The partitions that the ledger says are published."""
-    records = work.ledger.partitions(work.backfill_id)
-    return frozenset(key for key, entry in records.items() if entry.state is PartitionState.PUBLISHED)
+def way_back_has_ended(work: Work) -> bool:
+    """Whether the backfill expired when its backup was dropped, and not because it was given up."""
+    if work.ledger.backfill(work.backfill_id).state is not BackfillState.EXPIRED:
+        return False
+    return end_of_way_back(work.ledger.events(work.backfill_id, MOVED_EVENT)) is not None
 
 
 def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
     """Verify and record what was committed; the partitions that do not hold what was staged. Safe to run again."""
     wrong = unverified(work, plan)
+    given_up = work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED
+    if given_up:
+        work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
+    reason = _GIVEN_UP if given_up else ""
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
     for receipt in written.publishes:
         detail = {"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted}
         work.ledger.record_event(work.backfill_id, "receipt", by=work.by, detail=detail)
+    work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
     if wrong:
-        work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
         work.ledger.move(
             work.backfill_id,
             BackfillState.PUBLISHED_UNVERIFIED,
             by=work.by,
             reason=f"not as staged: {', '.join(wrong[:5])}",
         )
-    else:
-        work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
     return wrong
 
 

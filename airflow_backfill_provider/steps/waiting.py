@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.steps.way_on import way_on
 
 
 def since(ledger: Ledger, backfill: BackfillRecord) -> datetime:
     """When the backfill came to the state it is in."""
-    moves = ledger.events(backfill.backfill_id, "backfill.moved")
+    moves = ledger.events(backfill.backfill_id, MOVED_EVENT)
     return max((event.at for event in moves if event.detail["to"] == backfill.state), default=backfill.created_at)
 
 

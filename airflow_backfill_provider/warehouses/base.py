@@ -487,6 +487,10 @@ class Warehouse(Protocol):
         """
         ...
 
+    def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
+        """What speaks against finding the receipt of a publish for that long, a sentence each; read only."""
+        ...
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         """Whether a value of the first type lands in a column of the second unchanged, or fails loudly."""
         ...

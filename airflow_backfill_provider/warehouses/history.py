@@ -1,4 +1,7 @@
-"""What the log of a Delta table says against recomputing from it: rows that were changed in place, and versions that go."""
+"""What the log of a Delta table says against recomputing from it or publishing to it.
+
+Rows that were changed in place, versions that go, receipts that go.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,8 @@ _IN_PLACE = {
     "RESTORE": (),
 }
 """What changes rows that were there, and the metrics that say of how many."""
-_RETENTIONS = {
-    "delta.deletedFileRetentionDuration": timedelta(days=7),
-    "delta.logRetentionDuration": timedelta(days=30),
-}
+_LOG = "delta.logRetentionDuration"
+_RETENTIONS = {"delta.deletedFileRetentionDuration": timedelta(days=7), _LOG: timedelta(days=30)}
 """How long what an earlier version needs is kept, and the default of Delta."""
 _UNITS = {"week": "weeks", "day": "days", "hour": "hours", "minute": "minutes", "second": "seconds"}
 _LENGTH = re.compile(r"(\d+)\s+(week|day|hour|minute|second)s?\b")
@@ -71,14 +72,29 @@ def changed_in_place(table: str, commits: Iterable[Commit], since: datetime | No
 def soon_gone(table: str, properties: Mapping[str, str], needed: timedelta) -> list[str]:
     """A sentence for each retention that may end before a run that takes so long has read the version it is pinned to."""
     found = []
-    for name, default in _RETENTIONS.items():
-        kept = _length(properties[name]) if name in properties else default
+    for name in _RETENTIONS:
+        kept = _kept(properties, name)
         if kept is not None and kept < needed:
             found.append(
                 f"{table} keeps what its earlier versions need for {_words(kept)} ({name}), and the run may take {_words(needed)}: "
                 "once that is over, VACUUM can take away the version that is read. Raise it before the run."
             )
     return found
+
+
+def receipts_soon_gone(table: str, properties: Mapping[str, str], needed: timedelta) -> list[str]:
+    """A sentence when the table's log, and the receipts in it, may end before the way back of a publish does."""
+    kept = _kept(properties, _LOG)
+    if kept is None or kept >= needed:
+        return []
+    return [
+        f"{table} keeps its log for {_words(kept)} ({_LOG}), and the way back is kept for {_words(needed)}: from then on the table "
+        "no longer tells what was published, and a rollback goes by the ledger and by what the range holds. Raise it before the run."
+    ]
+
+
+def _kept(properties: Mapping[str, str], name: str) -> timedelta | None:
+    return _length(properties[name]) if name in properties else _RETENTIONS[name]
 
 
 def _length(interval: str) -> timedelta | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from airflow_backfill_provider.ledger import trail as audit
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
@@ -25,14 +26,14 @@ def trail(facts: Facts) -> Section:
 
 _ABOUT_ANSWERS = frozenset({"approval.asked", "approval.decided", "approval.not_counted", "approval.not_required"})
 _SHOWN_ACTIONS = frozenset(
-    {"backfill.opened", "backfill.moved", "plan.revised", "backup.recorded", "receipt", *_ABOUT_ANSWERS}
+    {"backfill.opened", audit.MOVED_EVENT, audit.REVISED_EVENT, "backup.recorded", "receipt", *_ABOUT_ANSWERS}
 )
 
 
 def _shown(event: EventRecord) -> dict[str, object]:
     detail = event.detail
     match event.action:
-        case "backfill.moved":
+        case audit.MOVED_EVENT:
             what = f"{detail['from']} → {detail['to']}"
         case "receipt":
             what = f"committed: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"

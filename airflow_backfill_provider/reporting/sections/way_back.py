@@ -5,22 +5,22 @@ from __future__ import annotations
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
+from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.steps.report import undo_command
-from airflow_backfill_provider.steps.retention import way_back_ends
 
 
 def way_back(facts: Facts) -> Section:
     """The rollback's command while there is something to roll back."""
     published, undone = (facts.moved_to(one) for one in (BackfillState.PUBLISHED, BackfillState.ROLLED_BACK))
     keep_for = facts.plan.spec.rollback.keep_for
-    ended = facts.moved_to(BackfillState.EXPIRED)
+    ended = facts.way_back_ended
     stands = facts.wrote and undone is None and ended is None
-    until = way_back_ends(published.at, keep_for, facts.events) if stands and published else None
+    until = facts.retention.until("backup") if stands else None
     content = {
         "command": undo_command(facts.plan, facts.backfill.backfill_id) if stands else None,
         "location": facts.backfill.backup_location,
         "partitions": len(facts.backfill.backup_fingerprints),
-        "days": keep_for.days,
+        "keep_for": write_duration(keep_for),
         "until": until,
         "longer": until is not None and published is not None and until > published.at + keep_for,
         "undone": undone,

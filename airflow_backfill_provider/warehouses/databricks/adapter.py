@@ -37,6 +37,7 @@ from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import (
     as_of,
+    receipt_cautions,
     require_versions,
     source_cautions,
     source_versions,
@@ -116,6 +117,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
         with self._reading("Reading the history of the sources") as session:
             return tuple(source_cautions(session, versions, since, needed))
+
+    def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
+        with self._reading("Reading the table's properties") as session:
+            return tuple(receipt_cautions(session, target.table, needed))
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

@@ -16,7 +16,7 @@ from airflow_backfill_provider.warehouses.databricks.catalog import describe_tab
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import message
 from airflow_backfill_provider.warehouses.databricks.session import Session
-from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, soon_gone
+from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, receipts_soon_gone, soon_gone
 
 
 def source_versions(session: Session, selects: Iterable[str], tables: Iterable[str]) -> dict[str, int]:
@@ -55,8 +55,16 @@ def source_cautions(session: Session, versions: Versions, since: datetime | None
         table = SPELLING.quote_path(*name.split("."))
         commits = map(_commit, session.records(f"DESCRIBE HISTORY {table}"))
         yield from changed_in_place(name, commits, since, version)
-        properties = {str(row[0]): str(row[1]) for row in session.run(f"SHOW TBLPROPERTIES {table}")}
-        yield from soon_gone(name, properties, needed)
+        yield from soon_gone(name, _properties(session, table), needed)
+
+
+def receipt_cautions(session: Session, name: str, needed: timedelta) -> list[str]:
+    """See :meth:`Warehouse.receipt_cautions`."""
+    return receipts_soon_gone(name, _properties(session, SPELLING.quote_path(*name.split("."))), needed)
+
+
+def _properties(session: Session, table: str) -> dict[str, str]:
+    return {str(row[0]): str(row[1]) for row in session.run(f"SHOW TBLPROPERTIES {table}")}
 
 
 def _commit(row: Mapping[str, Any]) -> Commit:

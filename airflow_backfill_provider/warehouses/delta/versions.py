@@ -13,7 +13,7 @@ from airflow_backfill_provider.errors import SpecError, VersionGone
 from airflow_backfill_provider.warehouses.delta.dataset import file_sizes
 from airflow_backfill_provider.warehouses.delta.errors import message
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, soon_gone
+from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, receipts_soon_gone, soon_gone
 
 
 def require_version(root: Root, name: str, version: int) -> None:
@@ -41,6 +41,13 @@ def cautions(root: Root, name: str, version: int, since: datetime | None, needed
     table = root.open(root.uri(place.schema, place.name))
     changed = changed_in_place(name, map(_commit, table.history()), since, version)
     return changed + soon_gone(name, table.metadata().configuration, needed)
+
+
+def receipt_cautions(root: Root, name: str, needed: timedelta) -> list[str]:
+    """See :meth:`Warehouse.receipt_cautions`."""
+    place = root.locate(name)
+    table = root.open(root.uri(place.schema, place.name))
+    return receipts_soon_gone(name, table.metadata().configuration, needed)
 
 
 def _commit(entry: dict[str, Any]) -> Commit:

@@ -243,6 +243,9 @@ class MemoryWarehouse:
     def source_cautions(self, versions: Versions, *, since: datetime | None, needed: timedelta) -> tuple[str, ...]:
         return ()
 
+    def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
+        return ()
+
     def fingerprint(self, target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
         return {
             key: fingerprint(in_order(table, target.column_names))

@@ -92,6 +92,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         """None; an engine that keeps versions of its tables has its own."""
         return ()
 
+    def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
+        """None; they are rows of a table that nothing empties."""
+        return ()
+
     def _has_each_key_once(self, session: _Session, target: Target) -> bool:
         """Whether the engine keeps the published table from having a key twice, and lets nobody see that it does.
 

@@ -206,7 +206,7 @@ def test_a_comparison_with_a_source_that_is_not_named_is_refused() -> None:
         ("row_count: {change_between: [1]}", "[low, high]"),
         ("row_count: {}", "either change_between or max_abs_change"),
         ("row_count: {change_between: [0, 0], max_abs_change: 1}", "either change_between or max_abs_change"),
-        ("sum: {column: a, against: source, max_abs_change: 0}", "must be 'baseline'"),
+        ("row_diff: {against: source}", "row_diff.against = 'source': unknown key"),
         ("sum: {max_abs_change: 0}", "compare[0].sum.column: is missing"),
         ("row_diff: {max_aded: 0}", "did you mean 'max_added'"),
         ("row_diff: 5", "takes a mapping"),

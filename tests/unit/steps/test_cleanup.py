@@ -11,11 +11,13 @@ from typing import Any
 import postgres_server
 import pytest
 from contract_engines import ENGINES, Engine, Memory, Postgres
+from sqlalchemy import update
 from steps_world import DAYS, World, fill, make_spec
 
-from airflow_backfill_provider.errors import LedgerError, PublishRefused, RequestError, WarehouseError
+from airflow_backfill_provider.errors import LedgerError, PlanUnreadable, PublishRefused, RequestError, WarehouseError
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.tables import PlanRow
 from airflow_backfill_provider.reporting.documents import documents
 from airflow_backfill_provider.steps.cleanup import DROPPED_EVENT, DROPPING_EVENT, CleanUp, clean_up
 from airflow_backfill_provider.steps.ending import give_up
@@ -82,7 +84,7 @@ def test_stages_then_the_backup_go_on_their_dates_and_with_it_the_way_back(world
     (stages, last) = world.ledger.events(world.id, DROPPED_EVENT)
     assert [item["location"] for item in last.detail["items"]] == [backup.item.location]
     assert {item["kind"] for item in stages.detail["items"]} == {"stage"}
-    with pytest.raises(PublishRefused, match=r"way back of backfill .* has ended: its backup was kept for 45 days"):
+    with pytest.raises(PublishRefused, match=r"way back of backfill .* has ended: its backup was kept for 45d"):
         world.rollback()
     assert world.published() == published
 
@@ -173,7 +175,7 @@ def test_an_extension_is_recorded_and_kept_to_and_never_shortens(world: World) -
     keep(world.ledger, world.id, now + timedelta(days=90), now=now, by="ann", reason="an audit")
 
     assert clean(world, timedelta(days=89)).dropped == ()
-    assert "somebody asked for more than the 45 days" in documents(world.ledger, world.id)["report.html"].decode()
+    assert "somebody asked for more than the 45d" in documents(world.ledger, world.id)["report.html"].decode()
     assert world.rollback().restored
     (event,) = world.ledger.events(world.id, "storage.kept")
     assert (event.by, event.detail["reason"]) == ("ann", "an audit")
@@ -401,3 +403,29 @@ def test_partitions_that_were_exchanged_are_the_backup_and_go_on_its_date(partit
     assert kinds(partitioned) == []
     assert partitioned.published() == after
     assert len([row for row in after if row[2] is None]) == len(DAYS)
+
+
+@on_memory
+def test_a_plan_that_cannot_be_read_keeps_what_is_its_own_and_nothing_else(world: World) -> None:
+    run(world)
+    unreadable = world.id
+    world.run_id = "run 2"
+    run(world)
+    with world.ledger._engine.write() as connection:
+        connection.execute(
+            update(PlanRow)
+            .where(PlanRow.backfill_id == unreadable)
+            .values(document={"backfill_id": unreadable, "of": "another version"})
+        )
+
+    done = clean(world, EVER)
+
+    assert {one.item.backfill_id for one in done.dropped} == {world.id}
+    left = leftovers(world.ledger, world.warehouse, "warehouse")
+    assert {one.item.backfill_id for one in left} == {unreadable}
+    assert all(
+        f"The plan of backfill '{unreadable}' in the ledger cannot be read" in one.line(datetime.now(UTC))
+        for one in left
+    )
+    with pytest.raises(PlanUnreadable):
+        summarise(world.ledger, unreadable)

@@ -112,7 +112,7 @@ def test_a_rebase_takes_what_moved_from_the_latest_version(world: World) -> None
 def test_the_plan_names_the_copied_backup_as_the_way_back_and_no_vacuum_takes_it(world: World) -> None:
     old = world.published()
     plan = world.run().plan
-    assert "from the copied backup, kept until 45 days after the publish" in preview(plan)
+    assert "from the copied backup, kept until 45d after the publish" in preview(plan)
     vacuum(world, "analytics.orders")
 
     world.rollback()
@@ -138,3 +138,24 @@ def test_a_merge_is_refused_when_the_plan_is_made(world: World) -> None:
 
     with pytest.raises(SpecError, match=r"merge is not supported by Delta Lake.*supported: replace_partitions"):
         world.scope(mode="plan")
+
+
+def test_the_plan_warns_of_a_log_that_ends_before_the_way_back_and_a_rollback_then_goes_by_the_ledger(
+    world: World,
+) -> None:
+    before = world.published()
+    plan = world.run(start_date=DAYS[0], end_date=DAYS[1]).plan
+    assert any("keeps its log for 30 days (delta.logRetentionDuration)" in warning for warning in plan.warnings)
+    path = world.warehouse._root.uri("analytics", "orders")  # type: ignore[attr-defined]
+    DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    world.run_id = "run 2"
+    assert not any("keeps its log" in warning for warning in world.scope(mode="plan").plan.warnings)
+    world.run_id = "run 1"
+
+    DeltaTable(path).create_checkpoint()
+    for entry in sorted(Path(path.removeprefix("file://")).glob("_delta_log/*.json"))[:-1]:
+        entry.unlink()
+    assert world.warehouse.receipts(plan.target) == ()
+
+    assert world.rollback().restored
+    assert world.published() == before

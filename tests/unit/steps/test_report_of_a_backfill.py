@@ -97,7 +97,7 @@ def test_the_page_names_who_asked_why_the_way_back_and_until_when(measured: Worl
     assert f"""airflow dags trigger rollback__orders --conf '{{"backfill_id": "{measured.id}"}}'""" in report.text
     published = next(event.at for event in measured.ledger.events(measured.id) if event.detail.get("to") == "published")
     until = published + measured.spec.rollback.keep_for
-    assert f"kept until {until:%Y-%m-%d %H:%M} UTC (45 days from the publish)" in report.text
+    assert f"kept until {until:%Y-%m-%d %H:%M} UTC (45d from the publish)" in report.text
     backup = measured.ledger.backfill(measured.id).backup_location
     assert f"Backup of 10 partitions: {backup}" in report.text
     assert "Rows outside the range were not compared" in report.text
