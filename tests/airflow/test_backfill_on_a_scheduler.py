@@ -20,7 +20,7 @@ from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 
-pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(900)]
 
 SWITCH = "safe_backfill_kill_switch"
 DAYS = [f"2024-03-{day:02d}" for day in range(1, 13)]

@@ -14,7 +14,7 @@ from airflow_backfill_provider.demo.data import build_warehouse
 from airflow_backfill_provider.demo.local_airflow import LocalAirflow
 from airflow_backfill_provider.identity import backfill_id
 
-pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
