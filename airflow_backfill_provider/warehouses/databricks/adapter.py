@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
+from airflow_backfill_provider.warehouses import user_metadata
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -204,7 +205,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         while True:
             attempt = uuid4().hex
             deleted, inserted = count()
-            settings = {receipts.USER_METADATA: receipts.metadata(publication, attempt, deleted, inserted)}
+            settings = {receipts.USER_METADATA: user_metadata.written(publication, attempt, deleted, inserted)}
             with translated(f"Publishing into {target.table}"), self._sessions.session(settings) as session:
                 landing = self._pieces(session, target, publication.rows, publication.partitions)
                 try:
