@@ -229,8 +229,9 @@ def test_the_switch_stops_a_running_backfill_and_one_that_is_missing_stops_every
     wait_until(lambda: shop.staged(found) >= 1 or None, "a partition to be staged", timeout=120)
     printed = command("safe-backfill", "stop", "slow_orders", "--wait", "60")
     assert '{"all": false, "slow_orders": true}' in printed
+    # A task that has only just begun is still known by its index: Airflow renders the partition's name a moment later.
     assert re.search(
-        rf"Still running: backfill__slow_orders {re.escape(run_id)} partitions.stage_recompute\[2024.*", printed
+        rf"Still running: backfill__slow_orders {re.escape(run_id)} partitions\.stage_recompute\[(2024|\d)", printed
     )
     assert printed.splitlines()[-1] == "Nothing runs any more."
     assert shop.api.wait_for_run("backfill__slow_orders", run_id, timeout=120) == "failed"

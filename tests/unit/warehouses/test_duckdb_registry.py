@@ -24,7 +24,9 @@ def test_duckdb_is_a_kind(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_is_refused_naming_the_known_ones() -> None:
-    with pytest.raises(SpecError, match=r"'duckbd' is not a known kind of warehouse; known: delta, duckdb, postgres"):
+    with pytest.raises(
+        SpecError, match=r"'duckbd' is not a known kind of warehouse; known: databricks, delta, duckdb, postgres"
+    ):
         open_warehouse("duckbd", path="x")
 
 
