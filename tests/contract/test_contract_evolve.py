@@ -8,7 +8,6 @@ from contract_engines import Engine
 from contract_world import KEYS, RANGE, World, after, day, days
 from stage_writing import write_one
 
-from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
@@ -16,7 +15,6 @@ from airflow_backfill_provider.warehouses.base import (
     Publication,
     Published,
     Staged,
-    Warehouse,
 )
 
 COMMENT = "NULL: there is a value, and nobody knows it. It's the first."
@@ -153,12 +151,3 @@ def test_a_merge_adds_the_column_too(orders: World) -> None:
         pytest.skip("the engine does not merge")
     orders.warehouse.merge(orders.target, orders.publication(stage(orders, *RANGE), RANGE))
     assert taxes(orders) == FILLED
-
-
-def test_an_engine_that_cannot_take_it_back_says_what_to_run(engine: Engine, warehouse: Warehouse) -> None:
-    if engine.name != "databricks":
-        pytest.skip("the publish adds it")
-    world = World.by_date(engine, warehouse)
-    tax = Column("tax", "DECIMAL(12,2)", added=COMMENT)
-    with pytest.raises(SpecError, match=r"Run: ALTER TABLE analytics\.orders ADD COLUMNS \(`tax` DECIMAL"):
-        warehouse.growth_cautions(replace(world.target, columns=(*world.target.columns, tax)))
