@@ -19,6 +19,7 @@ from airflow_backfill_provider.transform import (
     reordered,
     sql_of,
     unrepeatable,
+    where,
 )
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
@@ -37,8 +38,11 @@ class SqlRecomputer:
 
     unproven: tuple[str, ...] = ()
 
-    def __init__(self, spec: BackfillSpec, dialect: str, arrived: str, kept: Sequence[str] = ()) -> None:
-        self._spec, self._dialect, self._arrived, self._kept = spec, dialect, arrived, kept
+    def __init__(
+        self, spec: BackfillSpec, dialect: str, arrived: str, kept: Sequence[str] = (), fitting: str = ""
+    ) -> None:
+        self._spec, self._dialect, self._arrived = spec, dialect, arrived
+        self._kept, self._fitting = kept, fitting
 
     def plan(self, partitions: Sequence[Partition]) -> PlannedEra:
         first = partitions[0]
@@ -82,7 +86,8 @@ class SqlRecomputer:
 
     def _select(self, interval: Partition) -> str:
         select = prepare(self._spec, interval, self._dialect, self._arrived)
-        return only(select, self._kept, self._dialect) if self._kept else select
+        select = only(select, self._kept, self._dialect) if self._kept else select
+        return where(select, self._fitting) if self._fitting else select
 
 
 def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:
