@@ -223,7 +223,7 @@ def test_rows_that_the_table_would_refuse_are_left_out_counted_and_named_in_the_
     assert not {201, 202} & kept
     report = Report(strict)
     assert "2 rows were left out of 3 partitions, because the table would refuse them; at most 2 may be." in report.text
-    counted = [row["actual"] for row in report.rows("checks.csv") if row["kind"] == "discarded_rows"]
+    counted = [row["found"] for row in report.rows("checks.csv") if row["kind"] == "discarded_rows"]
     assert (
         counted.count('2 left out: 1 for CHECK((amount < 1000)), 2 for NOT NULL("note")') == 2
     )  # of the day, and of the range
