@@ -1,4 +1,4 @@
-"""`safe-backfill plan`, `validate-spec` and `new`: work on spec files."""
+"""`safe-backfill plan`, `drill`, `validate-spec` and `new`: work on spec files."""
 
 from __future__ import annotations
 
