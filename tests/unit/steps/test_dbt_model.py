@@ -191,7 +191,7 @@ def test_a_compile_that_fails_is_quoted(tmp_path: Path) -> None:
     )
     dbt.chmod(0o755)
     model = DbtModel(project_dir=str(PROJECT), model="daily_delays", executable=str(dbt))
-    with pytest.raises(CodeFailed, match="ended with 2(.|\n)*    Encountered an error:\n    No such macro$"):
+    with pytest.raises(CodeFailed, match=r"ended with 2(.|\n)*    Encountered an error:\n    No such macro$"):
         compile_manifest(model)
 
 
