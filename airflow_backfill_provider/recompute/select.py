@@ -22,6 +22,7 @@ from airflow_backfill_provider.transform import (
 )
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
+    Column,
     Recompute,
     StagedPartition,
     Target,
@@ -64,8 +65,8 @@ class SqlRecomputer:
         may_discard = self._spec.schema_gate.mode == "discard_columns"
         return fit(target, produced, warehouse.lossless, era.file, discard_columns=may_discard)
 
-    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
-        return tuple(column.name for column in surplus(target, warehouse.select_columns(era.first_sql)))
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[Column, ...]:
+        return surplus(target, warehouse.select_columns(era.first_sql))
 
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
         return (*self._cautions, *lint(self._spec, partition, self._dialect, _columns_of(warehouse)))

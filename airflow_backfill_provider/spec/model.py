@@ -347,6 +347,30 @@ class BackfillSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _what_is_added_is_declared(self) -> BackfillSpec:
+        if self.schema_gate.mode != "evolve":
+            return self
+        if silent := [name for name in self.new_columns if name not in self.schema_gate.columns]:
+            raise ValueError(
+                f"schema.mode evolve writes into a column's comment what its NULL means: declare schema.columns.{silent[0]}: "
+                "{null_means: unknown, unavailable or default}"
+            )
+        if not self.new_columns:
+            raise ValueError(
+                "schema.mode evolve needs kind: new_column and new_columns: [the columns that the publish adds]"
+            )
+        if self.publish.swap or self.publish.mechanism == "view_swap":
+            raise ValueError(
+                "schema.mode evolve adds columns to the table whose rows are replaced, and an exchange of partitions or versions "
+                "keeps the old one as it was: use mechanism replace_partitions or merge without swap, or add the columns first"
+            )
+        if not self.transform.is_sql:
+            raise ValueError(
+                "schema.mode evolve takes the types of new columns from the SQL, and this transform is code: add the columns first"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _row_diffs_look_at_the_same_columns(self) -> BackfillSpec:
         left_out = {frozenset(entry.exclude_columns) for entry in self.compare if isinstance(entry, CompareRows)}
         if len(left_out) > 1:
