@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from killed_step import Place
@@ -60,9 +61,10 @@ class Undisturbed:
 @cache
 def undisturbed(life: Life) -> Undisturbed:
     """Live it once."""
-    folder = Path(mkdtemp(prefix="chaos-"))
-    place = life.place(folder)
-    copy = place.copied(folder / "undisturbed")
+    folder = TemporaryDirectory(prefix="chaos-")
+    atexit.register(folder.cleanup)
+    place = life.place(Path(folder.name))
+    copy = place.copied(Path(folder.name, "undisturbed"))
     points, before, after = {}, {}, {}
     for step in life.steps:
         life.happens_before(step, copy.rig)
