@@ -21,7 +21,7 @@ from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import PlanUnreadable, RequestError, SpecError
 from airflow_backfill_provider.new_columns import grown, growth_cautions
 from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
-from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of
+from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of, with_compiled_model
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -313,6 +313,7 @@ def build_plan(
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
     :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
+    :raises CodeFailed: dbt could not compile the model.
     """
     asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
@@ -326,6 +327,7 @@ def build_plan(
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
+    spec = with_compiled_model(spec, capabilities.dialect)
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
     _require_swappable(spec, described)
     _require_mergeable(spec, described)

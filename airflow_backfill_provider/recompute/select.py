@@ -36,11 +36,20 @@ from airflow_backfill_provider.windows import Partition, describe
 class SqlRecomputer:
     """The scheduled pipeline's SQL, whose write is redirected; see :class:`~airflow_backfill_provider.recompute.Recomputer`."""
 
-    unproven: tuple[str, ...] = ()
-
     def __init__(
-        self, spec: BackfillSpec, dialect: str, arrived: str, kept: Sequence[str] = (), fitting: str = ""
+        self,
+        spec: BackfillSpec,
+        dialect: str,
+        arrived: str,
+        kept: Sequence[str] = (),
+        fitting: str = "",
+        *,
+        cautions: Sequence[str] = (),
+        unproven: Sequence[str] = (),
     ) -> None:
+        """``cautions`` are warnings of the plan that are true of every partition."""
+        self.unproven = tuple(unproven)
+        self._cautions = tuple(Finding("dbt", sentence) for sentence in cautions)
         self._spec, self._dialect, self._arrived = spec, dialect, arrived
         self._kept, self._fitting = kept, fitting
 
@@ -63,7 +72,7 @@ class SqlRecomputer:
         return surplus(target, warehouse.select_columns(era.first_sql))
 
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
-        return lint(self._spec, partition, self._dialect, _columns_of(warehouse))
+        return (*self._cautions, *lint(self._spec, partition, self._dialect, _columns_of(warehouse)))
 
     def recompute(self, partitions: Sequence[Partition], interval: Partition, versions: Versions) -> Recompute:
         return Recompute(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_backfill_provider.batches import Batch
@@ -11,6 +11,7 @@ from airflow_backfill_provider.errors import IntentChanged, PublishRefused, Requ
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
+from airflow_backfill_provider.recompute import with_compiled_model
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.drill import with_range
 from airflow_backfill_provider.spec.hashes import spec_hash
@@ -123,6 +124,8 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
                 f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
             )
         return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
+    # Compiled again, so that a project that changed since is noticed; later tasks take what the plan froze.
+    work = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
     if written.published and (request.restage or request.rebase or spec_hash(work.spec) != plan.spec_hash):
         raise PublishRefused(
             f"{len(written.published)} of {len(plan.keys)} partitions of backfill {existing.backfill_id} are published, so its plan "
@@ -155,6 +158,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         _revise(work, plan, run, restage, "; ".join(reasons))
     elif state is not BackfillState.PLANNED:
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
+    _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=True, note="; ".join([*reasons, *_drift(plan, work)]))
 
 
@@ -243,14 +247,20 @@ def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: 
         by=work.by,
         reason=reason,
     )
-    _record_policy(work, plan)
+
+
+_NOT_REQUIRED = "approval.not_required"
 
 
 def _record_policy(work: Work, plan: Plan) -> None:
-    """A plan that nobody has to approve says so in the audit trail, and by which rule."""
-    if not is_needed(plan, Gate.PLAN):
-        detail = {"reason": not_needed(plan), "plan_hash": plan.plan_hash, "spec_hash": plan.spec_hash}
-        work.ledger.record_event(plan.backfill_id, "approval.not_required", by="the spec's policy", detail=detail)
+    """A plan that nobody has to approve says so in the audit trail, once, and by which rule."""
+    if is_needed(plan, Gate.PLAN):
+        return
+    # A scope that was killed before it came here left the plan alone behind, and the next one has to say it.
+    if plan.plan_hash in {event.detail["plan_hash"] for event in work.ledger.events(plan.backfill_id, _NOT_REQUIRED)}:
+        return
+    detail = {"reason": not_needed(plan), "plan_hash": plan.plan_hash, "spec_hash": plan.spec_hash}
+    work.ledger.record_event(plan.backfill_id, _NOT_REQUIRED, by="the spec's policy", detail=detail)
 
 
 def _stored(work: Work, plan: Plan, run: Run, *, revision: int) -> StoredPlan:

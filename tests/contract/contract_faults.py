@@ -308,9 +308,9 @@ class InterruptedPostgres(Postgres):
         return step == "COMMIT"
 
     def stored(self) -> set[str]:
-        schema = "safe_backfill_staging"
         rows = self.rows(
-            f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'stored_tables'"
+            "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace('safe_backfill_staging') AND c.relkind = 'r' "
+            "AND c.relname <> 'stored_tables' AND NOT EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = c.oid)"
         )
         names = {name for (name,) in rows}
         return names - {f"{name}_r" for name in names}  # the receipts of a shadow go with it

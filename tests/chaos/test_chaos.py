@@ -1,0 +1,32 @@
+"""A few lives under strikes, on each engine; ``make chaos`` lives hundreds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from contract_faults import RIGS
+from lives import LIVES, PUBLISHED, UNDONE
+from schedules import schedule, survive
+
+pytestmark = pytest.mark.timeout(900)
+STEPS = {rig.name: (PUBLISHED, UNDONE)[number % 2] for number, rig in enumerate(RIGS)}
+SEEDS = {
+    name: [
+        LIVES.index(next(life for life in LIVES if (life.rig.name, life.steps) == (name, steps))) + len(LIVES) * turn
+        for turn in (2, 3)
+    ]
+    for name, steps in STEPS.items()
+}
+"""By engine, lives that are struck from their third or fourth step on, which is where something is written that others see."""
+
+
+@pytest.mark.parametrize("engine", SEEDS)
+def test_what_was_struck_is_old_or_new_and_ends_as_if_nothing_had_been(engine: str, tmp_path: Path) -> None:
+    for seed in SEEDS[engine]:
+        planned = schedule(seed)
+        assert planned.life.rig.name == engine
+        try:
+            assert survive(planned, tmp_path)
+        except AssertionError as error:
+            raise AssertionError(f"{planned}; make chaos SEED={seed}") from error
