@@ -416,7 +416,8 @@ def test_a_new_spec_is_written_once_and_can_be_read(shop: Shop, tmp_path: Path) 
 def test_a_drill_is_a_run_that_ends_well_when_the_damage_was_stopped_by_name(shop: Shop) -> None:
     old = shop.sql("SELECT * FROM analytics.orders ORDER BY ALL")
 
-    run_id, found = run_to(shop, "backfill__orders", WHOLE | {"drill": True}, "success")
+    run_id, found = trigger(shop, "backfill__orders", WHOLE | {"drill": True})
+    assert shop.api.wait_for_run("backfill__orders", run_id, timeout=600) == "success"
 
     report = log_of(shop.api, "backfill__orders", run_id, "report")
     assert re.search(r"drill\s+passed: 2024-03-\d\d was damaged on purpose, and stopped by name", report)
