@@ -15,6 +15,7 @@ help:
 	@echo "make test           every test, the scheduler ones included"
 	@echo "make test-databricks  the tests on a local Spark, behind the real Databricks client"
 	@echo "make chaos          backfills under kills, cuts and failures: 240 lives, or SEEDS=n, FIRST=n, or SEED=n alone"
+	@echo "                    BESIDE=600: everybody at once on one table, for so many seconds on each engine"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
 	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
 	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
@@ -68,7 +69,7 @@ test-databricks: install
 
 chaos: install
 	@.ci/need-postgresql
-	PYTHONPATH=tests:tests/contract:tests/unit/steps $(PY) tests/chaos/chaos.py $(foreach option,SEED SEEDS FIRST,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option))))
+	PYTHONPATH=tests:tests/contract:tests/unit/steps $(PY) tests/chaos/chaos.py $(foreach option,SEED SEEDS FIRST BESIDE,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option))))
 
 lint: install
 	$(PY) -m ruff check .

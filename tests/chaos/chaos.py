@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lives import LIVES
+from neighbours import GROUNDS, beside
 from schedules import schedule, survive
 
 
@@ -20,13 +21,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=240, help="so many, from --first on")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, help="this one alone, told in full")
+    parser.add_argument("--beside", type=float, help="seconds of everybody at once on each engine, instead of lives")
     arguments = parser.parse_args()
+    if arguments.beside is not None:
+        return everybody(arguments.beside)
     alone = arguments.seed is not None
     seeds = [arguments.seed] if alone else range(arguments.first, arguments.first + arguments.seeds)
     began = time.monotonic()
     struck: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    how: list[str] = []
     with TemporaryDirectory(prefix="chaos-") as folder:
         for seed in seeds:
             life = LIVES[seed % len(LIVES)]
@@ -36,20 +39,27 @@ def main() -> int:
             except Exception as error:
                 failed[life.rig.name] += len(planned.strikes)
                 struck[life.rig.name] += len(planned.strikes)
-                how.append(f"FAILED {planned}\n  {type(error).__name__}: {error}\n  repeat it: make chaos SEED={seed}")
+                print(f"\nFAILED {planned}\n  {type(error).__name__}: {error}\n  repeat it: make chaos SEED={seed}")
                 if alone:
                     traceback.print_exc()
             else:
                 struck[life.rig.name] += len(told)
                 if alone:
                     print(planned, *told, sep="\n  ")
-            print("F" if how and f"SEED={seed}" in how[-1] else ".", end="", flush=True)
-    print("", *how, sep="\n")
-    print(f"{len(seeds)} lives in {time.monotonic() - began:.0f} s")
+            print(".", end="", flush=True)
+    print(f"\n{len(seeds)} lives in {time.monotonic() - began:.0f} s")
     for name in sorted(struck):
         print(f"  {name:<10} faults survived {struck[name] - failed[name]} of {struck[name]}")
     print(f"faults survived {(struck - failed).total()} of {struck.total()}")
     return 1 if failed else 0
+
+
+def everybody(seconds: float) -> int:
+    """Let them all go round, and print what it came to."""
+    for rig in GROUNDS:
+        with TemporaryDirectory(prefix="chaos-") as folder:
+            print(f"{rig.name}, {seconds:.0f} s: {beside(rig, Path(folder), seconds)}", flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""A few lives under strikes, on each engine; ``make chaos`` lives hundreds."""
+"""A few lives under strikes, and everybody at once for a moment; ``make chaos`` does both for as long as one likes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from contract_faults import RIGS
+from contract_faults import RIGS, Rig
 from lives import LIVES, PUBLISHED, UNDONE
+from neighbours import GROUNDS, beside
 from schedules import schedule, survive
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,3 +31,12 @@ def test_what_was_struck_is_old_or_new_and_ends_as_if_nothing_had_been(engine: s
             assert survive(planned, tmp_path)
         except AssertionError as error:
             raise AssertionError(f"{planned}; make chaos SEED={seed}") from error
+
+
+@pytest.mark.parametrize("rig", GROUNDS, ids=lambda rig: rig.name)
+def test_everybody_at_once_reads_no_mixture_loses_no_append_and_keeps_to_the_cap(
+    rig: type[Rig], tmp_path: Path
+) -> None:
+    together = beside(rig, tmp_path, seconds=3)
+    assert together.published >= 2
+    assert min(together.scheduled, together.appended, together.reads) >= 1

@@ -30,6 +30,12 @@ def _start_server() -> None:
         ensure_running()
 
 
+def forks() -> Any:
+    """The multiprocessing context of such processes, with its server running."""
+    _start_server()
+    return _FORKS
+
+
 def survives(
     call: Callable[..., Any], arguments: Sequence[Any], started: Callable[[int], None] = lambda _: None
 ) -> bool:
@@ -38,8 +44,7 @@ def survives(
     :param started: is told the process's number as soon as it has one.
     :raises AssertionError: it ended in any other way.
     """
-    _start_server()
-    process = _FORKS.Process(target=call, args=tuple(arguments))
+    process = forks().Process(target=call, args=tuple(arguments))
     process.start()
     started(process.pid or 0)
     process.join(120)
