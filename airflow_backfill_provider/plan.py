@@ -27,8 +27,11 @@ from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.spec.transforms import SqlTransform
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
+from airflow_backfill_provider.transform import over, reads_table
 from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
     Capabilities,
     ChildSwap,
     Fingerprint,
@@ -39,7 +42,7 @@ from airflow_backfill_provider.warehouses.base import (
     Warehouse,
 )
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, parse_key, periods
+from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
 
 
 class Plan(Frozen):
@@ -166,11 +169,15 @@ class Plan(Frozen):
             key = partition.key
             return partition.is_over(self.planned_at), self.baseline[key].rows, self.source_rows.get(key, 0)
 
+        if self.spec.transform.is_chained:
+            return self.partitions[0]  # every other one needs those before it
         written = written_trial(self.spec)
         return next((one for one in self.partitions if one == written), None) or max(self.partitions, key=weight)
 
     def batches(self) -> tuple[Batch, ...]:
         """How the partitions are dealt out to mapped tasks."""
+        if self.spec.transform.is_chained:
+            return (Batch(describe(self.partitions), self.keys),) if self.partitions else ()
         compute = self.spec.compute
         return deal(
             self.partitions,
@@ -345,6 +352,7 @@ def build_plan(
     recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
+        _require_order(spec, era, capabilities.dialect)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += recomputer.surplus(era, target, warehouse)
@@ -518,6 +526,28 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
     ]
+
+
+def _require_order(spec: BackfillSpec, era: PlannedEra, dialect: str) -> None:
+    """:raises SpecError: the SQL reads the table that it rebuilds, and in which order is not said or cannot be kept."""
+    table, transform = spec.target.table, spec.transform
+    if not isinstance(transform, SqlTransform):
+        return
+    chained = transform.depends_on_past
+    if not era.first_sql or not reads_table(era.first_sql, table, dialect):
+        return
+    if chained is None:
+        raise SpecError(
+            f"{era.file} reads {table}, the table that it rebuilds. Computed side by side, each partition would read what is "
+            "published of the others now, and not what they become. Set transform.depends_on_past: true where a partition is "
+            "made from those before it: they are then computed one after the other, each from the staged rows of those before; "
+            "or false where it reads no partition but its own. Nothing was done."
+        )
+    if chained and over(era.first_sql, table, AFTERWARDS, dialect) is None:
+        raise SpecError(
+            f"{era.file} reads {table} in a way that cannot be turned to staged rows. With transform.depends_on_past it needs to "
+            "stand as a plain table in FROM or JOIN, without ONLY, sampling or a version. Nothing was done."
+        )
 
 
 def _require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> None:

@@ -409,6 +409,8 @@ class BackfillSpec(Frozen):
     @model_validator(mode="after")
     def _a_list_has_no_dates(self) -> BackfillSpec:
         if self.target.grain is Grain.LIST:
+            if self.transform.is_chained:
+                raise ValueError("transform.depends_on_past has no meaning for grain list, whose values have no order")
             if self.transform.logical_date is not None:
                 raise ValueError("transform.logical_date has no meaning for grain list; use partition_value")
             if self.source is not None and (self.source.column_format or self.source.column_timezone):

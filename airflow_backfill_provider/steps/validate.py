@@ -17,7 +17,7 @@ from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
-from airflow_backfill_provider.steps.stage import stage_partitions
+from airflow_backfill_provider.steps.stage import stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
 
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
@@ -56,6 +56,7 @@ def validate_batch(
     partitions = plan.select(keys)
     records = work.ledger.partitions(work.backfill_id, keys)
     rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
+    rejected = with_what_follows(plan, rejected, records)
     if rejected:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         work.run()

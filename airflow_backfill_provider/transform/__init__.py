@@ -8,7 +8,7 @@ from airflow_backfill_provider.transform.cutoff import cut_off
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import names_of, render, sql_of
-from airflow_backfill_provider.transform.second_run import over, reordered
+from airflow_backfill_provider.transform.second_run import over, reads_table, reordered
 from airflow_backfill_provider.windows import Partition
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "only",
     "over",
     "prepare",
+    "reads_table",
     "render",
     "reordered",
     "require_query",
