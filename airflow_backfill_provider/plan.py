@@ -45,6 +45,16 @@ from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttabl
 from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
 
 
+class LiveReading(Frozen):
+    """What the partitions that are not over were at the moment their range was claimed, just before they were staged."""
+
+    baseline: Mapping[str, Fingerprint]
+    source_rows: Mapping[str, int]
+    arrived: str
+    """As :attr:`Plan.arrived`, with that moment in it."""
+    source_versions: Mapping[str, int]
+
+
 class Plan(Frozen):
     """Everything a run needs to know, and nothing that it could look up differently later."""
 
@@ -93,6 +103,34 @@ class Plan(Frozen):
     not_proven: tuple[str, ...]
     code_revision: str = ""
     """What the deployment says of its own code; recorded, in no hash."""
+    live_reading: LiveReading | None = None
+    """The newest facts of :attr:`live`, which are in no hash; None until they are claimed."""
+
+    @property
+    def live(self) -> tuple[Partition, ...]:
+        """The partitions that were not over when the plan was made: claimed, read and staged after all others."""
+        return tuple(partition for partition in self.partitions if not partition.is_over(self.planned_at))
+
+    @property
+    def settled(self) -> tuple[Partition, ...]:
+        """The partitions that were over when the plan was made."""
+        return tuple(partition for partition in self.partitions if partition.is_over(self.planned_at))
+
+    def with_live(self, reading: LiveReading) -> Plan:
+        """The plan with what its live partitions are by now."""
+        facts = {
+            "baseline": {**self.baseline, **reading.baseline},
+            "source_rows": {**self.source_rows, **reading.source_rows},
+            "live_reading": reading,
+        }
+        return self.model_copy(update=facts)
+
+    def as_read(self, partitions: Sequence[Partition]) -> Plan:
+        """The plan as it reads the sources of these partitions: of live ones as they were when those were claimed."""
+        if self.live_reading is None or set(self.live).isdisjoint(partitions):
+            return self
+        now = {"arrived": self.live_reading.arrived, "source_versions": self.live_reading.source_versions}
+        return self.model_copy(update=now)
 
     @property
     def resolution(self) -> Resolution:
@@ -142,12 +180,14 @@ class Plan(Frozen):
     @property
     def plan_hash(self) -> str:
         """The hash of intent and facts; governs approval."""
+        live = {partition.key for partition in self.live}  # whose facts are not known yet
+        baseline = {key: mark for key, mark in self.baseline.items() if key not in live}
         facts = {
             "intent": self.intent_hash,
             "spec": self.spec_hash,
             "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
-            "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in self.baseline.items()},
-            "source_rows": dict(self.source_rows),
+            "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in baseline.items()},
+            "source_rows": {key: rows for key, rows in self.source_rows.items() if key not in live},
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
@@ -175,12 +215,15 @@ class Plan(Frozen):
         return next((one for one in self.partitions if one == written), None) or max(self.partitions, key=weight)
 
     def batches(self) -> tuple[Batch, ...]:
-        """How the partitions are dealt out to mapped tasks."""
+        """How the partitions are dealt out to mapped tasks; without the live ones, unless there are no others.
+
+        Those are staged where the range is validated.
+        """
         if self.spec.transform.is_chained:
             return (Batch(describe(self.partitions), self.keys),) if self.partitions else ()
         compute = self.spec.compute
         return deal(
-            self.partitions,
+            self.settled or self.partitions,
             max_concurrency=compute.max_concurrency,
             partitions_per_task=compute.partitions_per_task,
             estimated_seconds=self.baseline_rows / self.rows_per_second,
@@ -339,6 +382,7 @@ def build_plan(
     warnings = [
         *resolution.notes,
         *_cautions(spec, partitions, skipped),
+        *_live_cautions([one.key for one in partitions if not one.is_over(now)], spec),
         *_swap_cautions(target),
         *_child_cautions(swap),
         *_host_cautions(spec, capabilities, spans_hosts),
@@ -482,6 +526,16 @@ def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequ
     if live:
         cautions.append(f"{len(live)} partitions are not over yet and left out: {', '.join(live[:3])}.")
     return cautions
+
+
+def _live_cautions(live: Sequence[str], spec: BackfillSpec) -> list[str]:
+    if not live:
+        return []
+    return [
+        f"{', '.join(live[:3])} {'is' if len(live) == 1 else 'are'} still being written: claimed, read and staged after all others. Runs "
+        f"that hold a guard of {spec.target.table} wait from then until the publish; what anyone else writes there meanwhile makes "
+        "the publish refuse (TargetMoved)."
+    ]
 
 
 def _column_cautions(spec: BackfillSpec) -> list[str]:

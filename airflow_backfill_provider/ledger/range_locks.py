@@ -33,15 +33,7 @@ def claim(
         be rolled back.
     """
     lock_target(connection, target)
-    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
-    if taken is not None:
-        owner, span = taken
-        raise RangeLocked(
-            f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
-            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
-            "expire if it is dead and has published nothing.",
-            owner,
-        )
+    require_no_backfill(connection, backfill_id, target, tenant, spans)
     live = find_live(connection, target, spans)
     if live is not None:
         raise RangeLocked(
@@ -50,7 +42,7 @@ def claim(
             f"{_if_dead(live)}",
             live.run.claim_id,
         )
-    if holds(connection, backfill_id, spans):
+    if not spans or holds(connection, backfill_id, spans):
         return False
     connection.execute(
         insert(RangeLockRow),
@@ -66,6 +58,21 @@ def claim(
         ],
     )
     return True
+
+
+def require_no_backfill(
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span]
+) -> None:
+    """:raises RangeLocked: another backfill owns part of the spans."""
+    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
+    if taken is not None:
+        owner, span = taken
+        raise RangeLocked(
+            f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
+            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
+            "expire if it is dead and has published nothing.",
+            owner,
+        )
 
 
 def claim_live(connection: Connection, run: LiveRun, target: str, spans: Sequence[Span], *, at: datetime) -> None:

@@ -46,8 +46,10 @@ class NewBackfill:
     requested_by: str
     partitions: Sequence[Partition]
     spans: Sequence[Span]
-    """The range to claim; it must cover every partition."""
+    """The range to claim; with ``claimed_later`` it must cover every partition."""
     plan: StoredPlan
+    claimed_later: Sequence[Span] = ()
+    """What a live run may go on writing until the backfill claims it; no other backfill may own part of it."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def scope(
             reason=request.reason,
             requested_by=run.requested_by,
             partitions=plan.partitions,
-            spans=merge(plan.partitions),
+            spans=merge(plan.settled),
+            claimed_later=merge(plan.live),
             plan=_stored(work, plan, run, revision=1),
         ),
         by=work.by,
@@ -201,7 +202,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     )
     kept: dict[str, Any] = {"baseline": plan.baseline}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
-        kept["source_rows"] = plan.source_rows
+        kept |= {"source_rows": plan.source_rows, "live_reading": plan.live_reading}
     return fresh.model_copy(update=kept)
 
 
@@ -213,14 +214,21 @@ def _read_of(source: SourceSpec | None) -> SourceSpec | None:
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     """Read the published range and the source again; the partitions that moved in either get their new facts.
 
-    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from.
+    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from. Live
+    ones that are not staged yet have not moved: they are read when they are.
     """
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_unpublished(plan.spec, current)
     versions = latest_versions(plan.spec, work.warehouse, plan.eras)
-    sources = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived, versions)
+    sources: dict[str, int] = {}
+    for members in filter(None, (plan.settled, plan.live)):
+        arrived = plan.as_read(members).arrived
+        sources |= count_source(plan.spec, work.warehouse, plan.target, members, arrived, versions)
+    unread = {one.key for one in plan.live} - set(plan.live_reading.baseline if plan.live_reading else ())
     moved = {
-        key for key in plan.keys if current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key)
+        key
+        for key in plan.keys
+        if key not in unread and (current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key))
     }
     if not moved:
         return plan, moved

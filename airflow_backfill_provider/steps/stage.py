@@ -22,6 +22,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
+from airflow_backfill_provider.steps.live import take_live
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import after, one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -86,8 +87,12 @@ def with_what_follows(
 def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) -> int:
     """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`.
 
+    Of live ones the plan's facts are read anew: ask for the plan again afterwards.
+
+    :raises LockTimeout: a live one is being written, see :func:`take_live`.
     :raises VersionGone: a version of a source, which the plan pinned, cannot be read any more; nothing was touched.
     """
+    plan = take_live(work, plan, partitions)
     require_pinned_sources(work, plan)
     keys = [partition.key for partition in partitions]
     chained = plan.spec.transform.is_chained
