@@ -16,9 +16,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
 from airflow_backfill_provider.ledger import live_claims
-from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun
+from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun, Restatement
 from airflow_backfill_provider.ledger.spans import read_span, span_columns
-from airflow_backfill_provider.ledger.tables import RangeLockRow, TargetRow
+from airflow_backfill_provider.ledger.tables import BackfillRow, RangeLockRow, TargetRow
 from airflow_backfill_provider.windows import Span, Value, Window
 
 Owner = TypeVar("Owner")
@@ -137,6 +137,24 @@ def find_overlap(
         query = query.where(RangeLockRow.tenant.in_([tenant, ""]))
     claimed = ((owner, read_span(start, end, value)) for owner, start, end, value in connection.execute(query))
     return _first_overlap(claimed, spans)
+
+
+def restating(connection: Connection, target: str, spans: Sequence[Span]) -> list[Restatement]:
+    """Every claim of a backfill that shares an instant or a value with the spans, oldest first."""
+    lock, owner = RangeLockRow, BackfillRow
+    query = (
+        select(
+            lock.window_start, lock.window_end, lock.value, lock.claimed_at, lock.backfill_id, owner.name, owner.state,
+            owner.dag_id, owner.run_id,
+        )
+        .join(owner, owner.backfill_id == lock.backfill_id)
+        .where(lock.target == target)
+        .order_by(lock.claimed_at, lock.id)
+    )  # fmt: skip
+    claims = (
+        Restatement(read_span(start, end, value), *rest) for start, end, value, *rest in connection.execute(query)
+    )
+    return [claim for claim in claims if _first_overlap([(claim, claim.span)], spans) is not None]
 
 
 def find_live(connection: Connection, target: str, spans: Sequence[Span], *, but_not: str = "") -> LiveClaim | None:

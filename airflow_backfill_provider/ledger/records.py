@@ -205,3 +205,19 @@ class LiveClaim:
     target: str
     span: Span
     claimed_at: datetime
+
+
+@dataclass(frozen=True)
+class Restatement:
+    """A window or a value of a target that a backfill owns now."""
+
+    span: Span
+    since: datetime
+    backfill_id: str
+    name: str
+    state: BackfillState
+    dag_id: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"backfill {self.backfill_id} of {self.name} owns {self.span} since {self.since:%Y-%m-%dT%H:%M:%SZ} and is {self.state}"
