@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -24,7 +24,7 @@ from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomput
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
-from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
+from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind, Scalar
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec.transforms import SqlTransform
@@ -50,6 +50,7 @@ class LiveReading(Frozen):
 
     baseline: Mapping[str, Fingerprint]
     source_rows: Mapping[str, int]
+    source_newest: Mapping[str, str] = {}
     arrived: str
     """As :attr:`Plan.arrived`, with that moment in it."""
     source_versions: Mapping[str, int]
@@ -81,6 +82,9 @@ class Plan(Frozen):
     """What was published of each control partition at scope time; empty without a control period."""
     source_rows: Mapping[str, int]
     """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
+    source_newest: Mapping[str, str] = {}
+    """The newest arrival among those rows per partition, as text; without a key where there is none. In no hash: it
+    decides nothing."""
     arrived: str = ""
     """SQL that is true for the rows of the source that had arrived when the plan was made; empty without a cutoff."""
     source_versions: Mapping[str, int] = {}
@@ -121,6 +125,7 @@ class Plan(Frozen):
         facts = {
             "baseline": {**self.baseline, **reading.baseline},
             "source_rows": {**self.source_rows, **reading.source_rows},
+            "source_newest": {**self.source_newest, **reading.source_newest},
             "live_reading": reading,
         }
         return self.model_copy(update=facts)
@@ -438,6 +443,7 @@ def build_plan(
         range_found=found,
         control=control,
         source_rows=count_source(spec, warehouse, target, partitions, cutoff, versions),
+        source_newest=newest_arrivals(spec, warehouse, target, partitions, cutoff, versions),
         source_versions=versions,
         arrived=cutoff,
         rows_outside=outside,
@@ -709,6 +715,32 @@ def count_source(
     return {} if source is None else _counted(spec, source, warehouse, target, partitions, arrived, versions, ROWS)
 
 
+def newest_arrivals(
+    spec: BackfillSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    versions: Versions,
+) -> dict[str, str]:
+    """The newest arrival among the same rows as text, an instant in UTC; empty where the spec names no column for it.
+
+    :raises SpecError: as :func:`count_source`, or there is no such column.
+    """
+    source = spec.source
+    if source is None or source.arrival is None:
+        return {}
+    newest = Metric(MetricKind.MAX, (source.arrival,))
+    found = _measured(spec, source, warehouse, target, partitions, arrived, versions, newest)
+    return {key: _instant(value) for key, value in found.items() if value is not None}
+
+
+def _instant(value: object) -> str:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    return str(value)
+
+
 def _require_arrivals(
     spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition], versions: Versions
 ) -> None:
@@ -736,10 +768,24 @@ def _counted(
     versions: Versions,
     count: Metric,
 ) -> dict[str, int]:
+    found = _measured(spec, source, warehouse, target, partitions, arrived, versions, count)
+    return {key: int(value or 0) for key, value in found.items()}
+
+
+def _measured(
+    spec: BackfillSpec,
+    source: SourceSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    versions: Versions,
+    metric: Metric,
+) -> dict[str, Scalar]:
     if not partitions:
         return {}
     try:
-        measured = warehouse.measure(target, source_rows(source, spec, arrived, versions), partitions, [count])
+        measured = warehouse.measure(target, source_rows(source, spec, arrived, versions), partitions, [metric])
     except SpecError as error:
         raise SpecError(f"source {source.table} by {source.partition_by}: {error}") from error
-    return {key: int(values[count] or 0) for key, values in measured.items()}
+    return {key: values[metric] for key, values in measured.items()}

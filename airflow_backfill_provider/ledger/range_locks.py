@@ -151,9 +151,10 @@ def restating(connection: Connection, target: str, spans: Sequence[Span]) -> lis
         .where(lock.target == target)
         .order_by(lock.claimed_at, lock.id)
     )  # fmt: skip
-    claims = (
-        Restatement(read_span(start, end, value), *rest) for start, end, value, *rest in connection.execute(query)
-    )
+    claims = [
+        Restatement(read_span(start, end, value), since, backfill_id, name, state, dag_id, run_id)
+        for start, end, value, since, backfill_id, name, state, dag_id, run_id in connection.execute(query)
+    ]
     return [claim for claim in claims if _first_overlap([(claim, claim.span)], spans) is not None]
 
 

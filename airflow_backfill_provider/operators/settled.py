@@ -94,7 +94,7 @@ class PartitionSettledTrigger(BaseTrigger):
     """
 
     def __init__(self, *, target: str, spans: Sequence[list[str] | str], every: float) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.target, self.spans, self.every = target, list(spans), every
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -108,15 +108,19 @@ class PartitionSettledTrigger(BaseTrigger):
             try:
                 found = await sync_to_async(_restating)(self.target, spans)
             except BackfillError as error:
-                yield TriggerEvent({"error": str(error)})
+                yield _event(error=str(error))
                 return
             if not found:
-                yield TriggerEvent({"settled": f"No backfill owns anything of it any more in {self.target}."})
+                yield _event(settled=f"No backfill owns anything of it any more in {self.target}.")
                 return
             if (said := "; ".join(map(str, found))) != seen:
                 self.log.info("Waiting for %s: %s.", self.target, said)
                 seen = said
             await asyncio.sleep(self.every)
+
+
+def _event(**payload: str) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 
 def _restating(target: str, spans: Sequence[Span]) -> list[Restatement]:

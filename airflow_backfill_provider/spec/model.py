@@ -94,11 +94,19 @@ class SourceSpec(Frozen):
     column_format: ColumnFormat | None = None
     cutoff: CutoffSpec | None = None
     """Bounds every read of the table in the SQL, and ``against: source``, by the moment the plan was made."""
+    watermark: Identifier | None = None
+    """The column that tells when a row arrived; its newest value in each partition is kept with what is published, so that
+    ``airflow safe-backfill stale`` finds what arrived since. Without it that of ``cutoff``."""
     on_moved: Literal["refuse", "warn"] = "refuse"
     """What to do at publish when a partition has another number of source rows than the plan counted."""
     history: tuple[HistoryTable, ...] = ()
     """Tables that keep their own history; those with ``valid_from`` and ``valid_to``, or dbt's snapshot columns, are
     found without being named. The plan warns where one is read as it is today."""
+
+    @property
+    def arrival(self) -> str | None:
+        """The column that tells when a row arrived; None when the spec names none."""
+        return self.cutoff.column if self.watermark is None and self.cutoff is not None else self.watermark
 
 
 class ComputeSpec(Frozen):

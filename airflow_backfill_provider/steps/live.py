@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import LockTimeout, RangeLocked
-from airflow_backfill_provider.plan import LiveReading, Plan, count_source, latest_versions
+from airflow_backfill_provider.plan import LiveReading, Plan, count_source, latest_versions, newest_arrivals
 from airflow_backfill_provider.steps.guard import ask_again
 from airflow_backfill_provider.steps.stored import LIVE_EVENT
 from airflow_backfill_provider.steps.work import Work
@@ -41,6 +41,7 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
     reading = LiveReading(
         baseline=work.warehouse.fingerprint(plan.target, Published(), live),
         source_rows=count_source(plan.spec, work.warehouse, plan.target, live, arrived, versions),
+        source_newest=newest_arrivals(plan.spec, work.warehouse, plan.target, live, arrived, versions),
         arrived=arrived,
         source_versions=versions,
     )

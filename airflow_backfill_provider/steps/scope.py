@@ -10,7 +10,14 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
+from airflow_backfill_provider.plan import (
+    Plan,
+    build_plan,
+    count_source,
+    latest_versions,
+    newest_arrivals,
+    require_unpublished,
+)
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
@@ -202,7 +209,11 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     )
     kept: dict[str, Any] = {"baseline": plan.baseline}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
-        kept |= {"source_rows": plan.source_rows, "live_reading": plan.live_reading}
+        kept |= {
+            "source_rows": plan.source_rows,
+            "source_newest": plan.source_newest,
+            "live_reading": plan.live_reading,
+        }
     return fresh.model_copy(update=kept)
 
 
@@ -221,9 +232,11 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     require_unpublished(plan.spec, current)
     versions = latest_versions(plan.spec, work.warehouse, plan.eras)
     sources: dict[str, int] = {}
+    newest: dict[str, str] = {}
     for members in filter(None, (plan.settled, plan.live)):
-        arrived = plan.as_read(members).arrived
-        sources |= count_source(plan.spec, work.warehouse, plan.target, members, arrived, versions)
+        read = (plan.spec, work.warehouse, plan.target, members, plan.as_read(members).arrived, versions)
+        sources |= count_source(*read)
+        newest |= newest_arrivals(*read)
     unread = {one.key for one in plan.live} - set(plan.live_reading.baseline if plan.live_reading else ())
     moved = {
         key
@@ -232,7 +245,8 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     }
     if not moved:
         return plan, moved
-    return plan.model_copy(update={"baseline": current, "source_rows": sources, "source_versions": versions}), moved
+    facts = {"baseline": current, "source_rows": sources, "source_newest": newest, "source_versions": versions}
+    return plan.model_copy(update=facts), moved
 
 
 def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: str) -> None:
