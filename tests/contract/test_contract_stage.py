@@ -155,6 +155,46 @@ def test_several_selects_are_kept_in_one_write_each_for_its_own_partition(world:
     ]
 
 
+def test_selects_of_one_write_land_as_each_would_alone_whatever_their_types_and_the_order_of_their_columns(
+    orders: World,
+) -> None:
+    large = 2**53 + 1  # which is no DOUBLE, as the same column of the other SELECT is
+    selects = {
+        DAY: f"SELECT {large} AS order_id, DATE '{DAY}' AS order_date, 'x' AS \"Status\", 1.10 AS amount, 'n' AS note, "
+        "TIMESTAMP '2024-01-02 10:00:00' AS seen_at",
+        RANGE[
+            1
+        ]: f"SELECT TIMESTAMP '2024-01-03 10:00:00' AS seen_at, NULL AS note, CAST(2 AS DOUBLE PRECISION) AS amount, "
+        f"'7' AS \"Status\", DATE '{RANGE[1]}' AS order_date, CAST(21 AS DOUBLE PRECISION) AS order_id",
+    }
+    alone = {}
+    for key, select in selects.items():
+        with orders.warehouse.open_stage(orders.target, "b1", "alone") as writer:
+            alone[key] = write_one(writer, day(key), select).fingerprint
+
+    with orders.warehouse.open_stage(orders.target, "b1", "together") as writer:
+        staged = writer.write(*(Recompute((day(key),), select) for key, select in selects.items()))
+
+    assert {entry.partition.key: entry.fingerprint for entry in staged} == alone
+    found = f"SELECT * FROM stage WHERE order_id = {large} AND amount = 1.1"
+    assert orders.warehouse.count_rows(orders.target, Staged(staged), found) == 1
+
+
+def test_many_selects_of_one_write_are_each_held_to_their_own_partition(orders: World) -> None:
+    many = [date(2024, 3, 1) + timedelta(days=number) for number in range(40)]
+
+    def select(number: int, of: date) -> str:
+        return row_sql((number, str(of), "x", "1.00", "n", f"{of} 10:00:00"))
+
+    writes = {str(of): select(number, of) for number, of in enumerate(many)}
+    with orders.warehouse.open_stage(orders.target, "b1", "many") as writer:
+        staged = writer.write(*(Recompute((day(key),), text) for key, text in writes.items()))
+        assert [entry.fingerprint.rows for entry in staged] == [1] * len(many)
+        writes[str(many[33])] = select(33, many[34])
+        with pytest.raises(PartitionOverrun, match=f"{many[33]} cannot be staged"):
+            writer.write(*(Recompute((day(key),), text) for key, text in writes.items()))
+
+
 def test_one_select_for_several_partitions_is_taken_apart(world: World) -> None:
     both = f"{world.select(DAY)} UNION ALL {world.select('2024-01-03')}"
 

@@ -23,7 +23,8 @@ COVERS = "main.covered_partitions"
 """The table of a backup file that holds the keys it covers, those without rows too."""
 NUMBER = quote("safe_backfill_statement")
 """The column of a stage that tells which statement wrote a row, so that each is held to its own partitions."""
-
+_AT_ONCE = 16
+"""How many SELECTs land by one statement: one for each costs half as much again, and a text must not grow with the plan."""
 
 _Session = TypeVar("_Session", bound=Session)
 
@@ -40,22 +41,35 @@ class RowsByName(StageTable[_Session]):
         self._session.run(f"CREATE TABLE {self._rows} ({columns})")
 
     def _land(self, selects: Sequence[tuple[Sequence[Partition], str]]) -> list[Landed]:
-        first = self._statements
+        numbered = dict(enumerate((select for _, select in selects), self._statements))
         self._statements += len(selects)
-        rows = [self._insert(number, select) for number, (_, select) in enumerate(selects, first)]
+        texts = list(numbered.items())
+        landed = sum(self._insert(dict(texts[first : first + _AT_ONCE])) for first in range(0, len(texts), _AT_ONCE))
         marks = self._fingerprints([partition for partitions, _ in selects for partition in partitions])
-        return [
-            Landed(landed, {one: marks[number, one] for one in partitions if (number, one) in marks})
-            for number, ((partitions, _), landed) in enumerate(zip(selects, rows, strict=True), first)
+        own = [
+            {one: marks[number, one] for one in partitions if (number, one) in marks}
+            for number, (partitions, _) in zip(numbered, selects, strict=True)
         ]
+        rows = [sum(mark.rows for mark in found.values()) for found in own]
+        if sum(rows) != landed:
+            counted = dict(self._session.run(f"SELECT {NUMBER}, count(*) FROM {self._rows} GROUP BY ALL"))
+            rows = [counted.get(number, 0) for number in numbered]
+        return list(map(Landed, rows, own))
 
-    def _insert(self, number: int, select: str) -> int:
-        """Insert the SELECT's rows by name, under this number; how many they were."""
-        # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL.
-        named = ", ".join(f"s.{quote(name)} AS {quote(name)}" for name in self._target.column_names)
-        ((landed,),) = self._session.run(
-            f"INSERT INTO {self._rows} BY NAME SELECT * REPLACE ({named}), {number} AS {NUMBER} FROM (\n{select}\n) AS s"
+    def _insert(self, selects: Mapping[int, str]) -> int:
+        """Insert the rows of each SELECT by name, under its number, in one statement; how many they were."""
+        # BY NAME refuses a column too many, and REPLACE one that is missing, which BY NAME would fill with NULL. UNION
+        # would find a type that every SELECT's values fit in, which is not always the column's.
+        named = ", ".join(
+            f"CAST(s.{quote(column.name)} AS {column.type}) AS {quote(column.name)}"
+            for column in self._target.columns
+            if not column.generated
         )
+        rows = " UNION ALL BY NAME ".join(
+            f"SELECT * REPLACE ({named}), {number} AS {NUMBER} FROM (\n{select}\n) AS s"
+            for number, select in selects.items()
+        )
+        ((landed,),) = self._session.run(f"INSERT INTO {self._rows} BY NAME {rows}")
         return int(landed)
 
     def _fingerprints(self, partitions: Sequence[Partition]) -> Mapping[tuple[int, Partition], Fingerprint]:
