@@ -51,6 +51,7 @@ down: install
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
+	@.ci/need-dbt || echo "Without it, the tests that run dbt are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
 # Two pytests at once: a scheduler's test mostly waits. Those on a local Spark have a target of their own.
@@ -103,5 +104,5 @@ constraints: | $(PY)
 
 clean:
 	@if [ -x $(PY) ] && [ -e .demo/airflow/processes.json ]; then $(DEMO) down; fi
-	rm -rf $(VENV) .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-dbt .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -58,8 +58,8 @@ def fit(
     extra = [f"{column.name} ({column.type})" for column in surplus(target, produced)]
     if extra and not discard_columns:
         problems.append(
-            f"not in the target: {', '.join(extra)}; add the column to the table first, drop it here, or leave it out by "
-            "schema.mode: discard_columns"
+            f"not in the target: {', '.join(extra)}; add the column to the table first, drop it here, leave it out by "
+            "schema.mode: discard_columns, or let the publish add it by schema.mode: evolve and new_columns"
         )
     fits = [
         ColumnFit(name=column.name, yields=given[name].type, lands_as=column.type)

@@ -19,8 +19,9 @@ from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import PlanUnreadable, RequestError, SpecError
+from airflow_backfill_provider.new_columns import grown, growth_cautions
 from airflow_backfill_provider.range_evidence import RangeFound, look_at_range, range_cautions
-from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of
+from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomputer_of, with_compiled_model
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
@@ -358,6 +359,7 @@ def build_plan(
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
     :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
+    :raises CodeFailed: dbt could not compile the model.
     """
     asked = resolution or resolve(spec, request, now)
     capabilities = warehouse.capabilities
@@ -371,10 +373,23 @@ def build_plan(
         raise SpecError(
             "policy = strict refuses a plan that leaves a question to a default: " + "; ".join(open_questions) + "."
         )
+    spec = with_compiled_model(spec, capabilities.dialect)
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
     _require_swappable(spec, described)
     _require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
+    cutoff = arrived_by(spec.source, warehouse, now)
+    recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
+    target = grown(
+        spec,
+        target,
+        (
+            column
+            for _, members in groupby(asked.partitions, key=spec.era_of)
+            for column in recomputer.surplus(recomputer.plan(tuple(members)), target, warehouse)
+        ),
+    )
+    growth = growth_cautions(target, warehouse)
     require_fit(spec, target, warehouse)
     _require_cuttable(target, asked.partitions)
     affected = count_affected(spec, warehouse, target, asked.partitions)
@@ -383,13 +398,13 @@ def build_plan(
     found = look_at_range(spec, warehouse, target, asked.partitions, now)
     swap = warehouse.plan_swap(target, partitions) if spec.publish.swap and partitions else None
     _require_hashable(target)
-    cutoff = arrived_by(spec.source, warehouse, now)
     warnings = [
         *resolution.notes,
         *_cautions(spec, partitions, skipped),
         *_live_cautions([one.key for one in partitions if not one.is_over(now)], spec),
         *_swap_cautions(target),
         *_child_cautions(swap),
+        *growth,
         *_host_cautions(spec, capabilities, spans_hosts),
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
@@ -398,13 +413,12 @@ def build_plan(
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
     discarded: list[str] = []
-    recomputer = recomputer_of(spec, capabilities.dialect, cutoff)
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         _require_order(spec, era, capabilities.dialect)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
-        discarded += recomputer.surplus(era, target, warehouse)
+        discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]
         findings = recomputer.findings(members[0], warehouse)
         warnings += [f"{era.file}, {finding}" if spec.transform.stretches else str(finding) for finding in findings]
     versions = latest_versions(spec, warehouse, eras) | dict(pinned or {})

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from airflow_backfill_provider.recompute.base import PlannedEra, Recomputer
 from airflow_backfill_provider.recompute.context import PartitionContext
+from airflow_backfill_provider.recompute.dbt_model import UNPROVEN, with_compiled_model
 from airflow_backfill_provider.recompute.function import PythonRecomputer
 from airflow_backfill_provider.recompute.select import SqlRecomputer
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.spec.transforms import PythonTransform
+from airflow_backfill_provider.spec.transforms import DbtTransform, PythonTransform
 
-__all__ = ["PartitionContext", "PlannedEra", "Recomputer", "recomputer_of"]
+__all__ = ["PartitionContext", "PlannedEra", "Recomputer", "recomputer_of", "with_compiled_model"]
 
 
 def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "", kept: Sequence[str] = ()) -> Recomputer:
@@ -22,4 +23,7 @@ def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "", kept: Seq
     """
     if isinstance(spec.transform, PythonTransform):
         return PythonRecomputer(spec, spec.transform)
+    if isinstance(spec.transform, DbtTransform):
+        cautions = spec.transform.compiled.cautions if spec.transform.compiled else ()
+        return SqlRecomputer(spec, dialect, arrived, kept, cautions=cautions, unproven=UNPROVEN)
     return SqlRecomputer(spec, dialect, arrived, kept)

@@ -8,7 +8,7 @@ from typing import Protocol
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.transform import Finding
-from airflow_backfill_provider.warehouses.base import Recompute, StagedPartition, Target, Versions, Warehouse
+from airflow_backfill_provider.warehouses.base import Column, Recompute, StagedPartition, Target, Versions, Warehouse
 from airflow_backfill_provider.windows import Partition
 
 
@@ -56,7 +56,7 @@ class Recomputer(Protocol):
         """
         ...
 
-    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[Column, ...]:
         """The columns it yields that the target has no place for; none where only a run can tell."""
         ...
 

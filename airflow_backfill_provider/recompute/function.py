@@ -14,6 +14,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.transforms import PythonTransform
 from airflow_backfill_provider.transform import Finding, names_of
 from airflow_backfill_provider.warehouses.base import (
+    Column,
     Landing,
     Recompute,
     StagedPartition,
@@ -54,7 +55,7 @@ class PythonRecomputer:
             raise TransformRefused(f"transform.python {self._transform.python}: {why} Nothing was staged.")
         return ()
 
-    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[Column, ...]:
         """None: only its rows tell."""
         return ()
 

@@ -22,6 +22,7 @@ from airflow_backfill_provider.transform import (
 )
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
+    Column,
     Recompute,
     StagedPartition,
     Target,
@@ -34,9 +35,19 @@ from airflow_backfill_provider.windows import Partition, describe
 class SqlRecomputer:
     """The scheduled pipeline's SQL, whose write is redirected; see :class:`~airflow_backfill_provider.recompute.Recomputer`."""
 
-    unproven: tuple[str, ...] = ()
-
-    def __init__(self, spec: BackfillSpec, dialect: str, arrived: str, kept: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: BackfillSpec,
+        dialect: str,
+        arrived: str,
+        kept: Sequence[str] = (),
+        *,
+        cautions: Sequence[str] = (),
+        unproven: Sequence[str] = (),
+    ) -> None:
+        """``cautions`` are warnings of the plan that are true of every partition."""
+        self.unproven = tuple(unproven)
+        self._cautions = tuple(Finding("dbt", sentence) for sentence in cautions)
         self._spec, self._dialect, self._arrived, self._kept = spec, dialect, arrived, kept
 
     def plan(self, partitions: Sequence[Partition]) -> PlannedEra:
@@ -54,11 +65,11 @@ class SqlRecomputer:
         may_discard = self._spec.schema_gate.mode == "discard_columns"
         return fit(target, produced, warehouse.lossless, era.file, discard_columns=may_discard)
 
-    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[str, ...]:
-        return tuple(column.name for column in surplus(target, warehouse.select_columns(era.first_sql)))
+    def surplus(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[Column, ...]:
+        return surplus(target, warehouse.select_columns(era.first_sql))
 
     def findings(self, partition: Partition, warehouse: Warehouse) -> tuple[Finding, ...]:
-        return lint(self._spec, partition, self._dialect, _columns_of(warehouse))
+        return (*self._cautions, *lint(self._spec, partition, self._dialect, _columns_of(warehouse)))
 
     def recompute(self, partitions: Sequence[Partition], interval: Partition, versions: Versions) -> Recompute:
         return Recompute(

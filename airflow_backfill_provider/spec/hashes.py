@@ -9,11 +9,18 @@ from typing import Any
 
 from airflow_backfill_provider.spec.model import BackfillSpec
 
-_PLACES: Any = {"transform": {"file": True, "eras": {"__all__": {"file"}}}}
+_PLACES: Any = {
+    "transform": {
+        "file": True,
+        "eras": {"__all__": {"file"}},
+        "dbt": {"project_dir", "profiles_dir", "executable"},
+        "compiled": {"cautions", "dbt_version"},
+    }
+}
 
 
 def spec_hash(spec: BackfillSpec) -> str:
-    """sha256 (hex) of the whole spec; where its SQL files lie is left out, what they say is not."""
+    """sha256 (hex) of the whole spec; where its SQL files and its dbt lie is left out, what they say is not."""
     return digest(spec.model_dump(mode="json", exclude=_PLACES))
 
 

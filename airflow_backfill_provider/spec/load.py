@@ -19,7 +19,8 @@ from airflow_backfill_provider.spec.tree import Tree, read_tree
 
 
 def load_spec(path: str | Path) -> BackfillSpec:
-    """Read a spec; ``transform.sql`` and each era's, paths relative to the YAML file, become the SQL files' text.
+    """Read a spec; ``transform.sql`` and each era's, paths relative to the YAML file, become the SQL files' text, and the
+    folders of ``transform.dbt`` absolute.
 
     :raises SpecError: naming the file and every problem in it with line, field, value and what to write instead.
     """
@@ -32,18 +33,22 @@ def load_spec(path: str | Path) -> BackfillSpec:
     def read_sql(written: str) -> str:
         return (path.parent / written).read_text(encoding="utf-8-sig")
 
-    return load_spec_text(text, str(path), read_sql)
+    return load_spec_text(text, str(path), read_sql, path.parent)
 
 
-def load_spec_text(text: str, origin: str, read_sql: Callable[[str], str]) -> BackfillSpec:
+def load_spec_text(
+    text: str, origin: str, read_sql: Callable[[str], str], folder: str | Path | None = None
+) -> BackfillSpec:
     """Read a spec from YAML text; ``origin`` names it in messages, ``read_sql`` gives the text of a path.
+
+    :param folder: what the folders in it are relative to; by default they stay as they are written.
 
     :raises SpecError: as :func:`load_spec`.
     """
     tree = read_tree(text)
     if not isinstance(tree.data, dict):
         raise _refusal(origin, tree.problems)
-    data = _read_files(tree, origin, read_sql)
+    data = _read_files(tree, origin, read_sql, folder)
     cause: ValidationError | None = None
     spec: BackfillSpec | None = None
     try:
@@ -74,17 +79,24 @@ def find_specs(folder: str | Path) -> tuple[Path, ...]:
     )
 
 
-def _read_files(tree: Tree, origin: str, read_sql: Callable[[str], str]) -> dict[str, Any]:
-    """The data with the text of each SQL file in the place of its path; problems are noted in the tree."""
+_FOUND = {
+    "source": "the text of the module is found by itself; write transform.python alone",
+    "compiled": "what dbt compiles the model to is found by itself; write transform.dbt alone",
+}
+"""Keys of a transform that nobody writes."""
+
+
+def _read_files(tree: Tree, origin: str, read_sql: Callable[[str], str], folder: str | Path | None) -> dict[str, Any]:
+    """The data with the text of each SQL file in the place of its path, and whole paths of folders; problems are noted in
+    the tree."""
     data: dict[str, Any] = tree.data
     transform = data.get("transform")
     if not isinstance(transform, dict):
         return data
 
-    if "source" in transform:
-        place = ("transform", "source")
-        message = "the text of the module is found by itself; write transform.python alone"
-        tree.problems.append(Problem(tree.line(place), Problem.write(place), message))
+    for key in _FOUND.keys() & transform.keys():
+        place = ("transform", key)
+        tree.problems.append(Problem(tree.line(place), Problem.write(place), _FOUND[key]))
 
     def read(entry: Any, *path: str | int) -> Any:
         return _with_text(entry, path, tree, origin, read_sql) if isinstance(entry, dict) else entry
@@ -93,6 +105,9 @@ def _read_files(tree: Tree, origin: str, read_sql: Callable[[str], str]) -> dict
     if isinstance(eras := transform.get("eras"), list):
         read_eras = [read(era, "transform", "eras", number) for number, era in enumerate(eras)]
         transform = transform | {"eras": read_eras}
+    if folder is not None and isinstance(dbt := transform.get("dbt"), dict):
+        places = {name: dbt[name] for name in ("project_dir", "profiles_dir") if isinstance(dbt.get(name), str)}
+        transform = transform | {"dbt": dbt | {name: str(Path(folder, place)) for name, place in places.items()}}
     return data | {"transform": transform}
 
 

@@ -32,7 +32,7 @@ from airflow_backfill_provider.spec.range_evidence import RangeSpec
 from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.spec.schema_gate import SchemaSpec
 from airflow_backfill_provider.spec.throttle import Throttle
-from airflow_backfill_provider.spec.transforms import Transform
+from airflow_backfill_provider.spec.transforms import DbtTransform, Transform
 from airflow_backfill_provider.windows import Grain, Partition, parse_key, parse_start
 
 _NAME = re.compile(r"\A[a-z][a-z0-9_]{0,39}\Z")
@@ -312,6 +312,10 @@ class BackfillSpec(Frozen):
         """The number of the era that the partition's start lies in; 0 when one transform is for all of history."""
         return self.transform.era_of(partition.span, self.target.grain, self.target.timezone)
 
+    def settled_like(self, planned: BackfillSpec) -> BackfillSpec:
+        """Itself, with what was found out of its transform when the plan was made."""
+        return self.model_copy(update={"transform": self.transform.settled_like(planned.transform)})
+
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """The comparisons that hold: those written, then those of the kind that are not."""
@@ -347,6 +351,30 @@ class BackfillSpec(Frozen):
         if old := [name for name in self.schema_gate.columns if name not in self.new_columns]:
             raise ValueError(
                 f"schema.columns: {', '.join(old)} is not among new_columns, and an old column's NULL means what it did"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_added_is_declared(self) -> BackfillSpec:
+        if self.schema_gate.mode != "evolve":
+            return self
+        if silent := [name for name in self.new_columns if name not in self.schema_gate.columns]:
+            raise ValueError(
+                f"schema.mode evolve writes into a column's comment what its NULL means: declare schema.columns.{silent[0]}: "
+                "{null_means: unknown, unavailable or default}"
+            )
+        if not self.new_columns:
+            raise ValueError(
+                "schema.mode evolve needs kind: new_column and new_columns: [the columns that the publish adds]"
+            )
+        if self.publish.swap or self.publish.mechanism == "view_swap":
+            raise ValueError(
+                "schema.mode evolve adds columns to the table whose rows are replaced, and an exchange of partitions or versions "
+                "keeps the old one as it was: use mechanism replace_partitions or merge without swap, or add the columns first"
+            )
+        if not self.transform.is_sql:
+            raise ValueError(
+                "schema.mode evolve takes the types of new columns from the SQL, and this transform is code: add the columns first"
             )
         return self
 
@@ -467,6 +495,19 @@ class BackfillSpec(Frozen):
             raise ValueError(
                 "source.cutoff is written into SQL, and this transform is code, which reads the source by itself: leave "
                 "the cutoff out, and bound what the code reads"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _dbt_cuts_time_in_utc(self) -> BackfillSpec:
+        target = self.target
+        if not isinstance(self.transform, DbtTransform):
+            return self
+        zones = {target.timezone, target.column_timezone or target.timezone}
+        if target.grain is Grain.LIST or zones != {"UTC"} or target.column_format is not None:
+            raise ValueError(
+                "dbt bounds its batches by instants in UTC: with transform.dbt, target.grain is hour, day, week, month or year, "
+                "timezone and column_timezone are UTC, and partition_by is a date or a timestamp, without column_format"
             )
         return self
 

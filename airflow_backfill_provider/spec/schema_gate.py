@@ -19,7 +19,17 @@ class NewColumn(Frozen):
     """``unknown``: there is a value, and nobody knows it; ``unavailable``: there is none; ``default``: there is no NULL,
     since a default stands in its place."""
     because: Text | None = None
-    """With ``default``, why the default is right where the value is not known; without it the plan warns."""
+    """With ``default``, why the default is right where the value is not known. Without it the plan warns, and a column of
+    numbers that is 0 in every row is not published."""
+
+    def __str__(self) -> str:
+        match self.null_means:
+            case "unknown":
+                return "NULL: there is a value, and nobody knows it"
+            case "unavailable":
+                return "NULL: there is no value"
+            case "default":
+                return "a default stands where the value is not known" + (f": {self.because}" if self.because else "")
 
 
 class SemanticChange(Frozen):
@@ -32,8 +42,9 @@ class SemanticChange(Frozen):
 class SchemaSpec(Frozen):
     """The gate between the transform's columns and the target's, before the first partition is computed."""
 
-    mode: Literal["freeze", "discard_columns"] = "freeze"
-    """``freeze`` refuses any column too many or too few; ``discard_columns`` leaves out those that the target does not have."""
+    mode: Literal["freeze", "discard_columns", "evolve"] = "freeze"
+    """``freeze`` refuses any column too many or too few; ``discard_columns`` leaves out those that the target does not have;
+    ``evolve`` lets the publish add those of ``new_columns``, each with what its NULL means as the comment."""
     columns: dict[Identifier, NewColumn] = Field(default_factory=dict)
     """By name, each of ``new_columns``."""
     semantic_change: SemanticChange | None = None

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
 from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.dbt import CompiledModel, DbtModel
 from airflow_backfill_provider.spec.eras import Era, era_at
 from airflow_backfill_provider.spec.python_source import source_of
 from airflow_backfill_provider.windows import Grain, Span, Window
@@ -49,6 +50,19 @@ class TransformSpec(Frozen):
     def stretches(self) -> Sequence[Era]:
         """The stretches of history that it has another text for; none when one is for all."""
         return ()
+
+    @property
+    def bounded_reads(self) -> Sequence[str]:
+        """The tables, as SQL, around whose reads a subquery was put that is not the team's own; none in a text of theirs."""
+        return ()
+
+    def sql_in(self, era: int) -> SqlTransform | None:
+        """The one SQL text of that era; None where it is code, or where nobody has compiled it yet."""
+        return None
+
+    def settled_like(self, planned: TransformSpec) -> TransformSpec:
+        """Itself, with what was found out of it when the plan was made, where a file does not tell by itself."""
+        return self
 
     def era_of(self, span: Span, grain: Grain, zone: str) -> int:
         """The number of the stretch that the span's start lies in; 0 when one text is for all of history."""
@@ -141,12 +155,11 @@ class SqlTransform(TransformSpec):
     def stretches(self) -> Sequence[Era]:
         return self.eras
 
-    def in_era(self, number: int) -> SqlTransform:
-        """The transform with the one SQL text of that era."""
+    def sql_in(self, era: int) -> SqlTransform:
         if not self.eras:
             return self
-        era = self.eras[number]
-        return self.model_copy(update={"sql": era.sql, "file": era.file, "eras": ()})
+        era_of = self.eras[era]
+        return self.model_copy(update={"sql": era_of.sql, "file": era_of.file, "eras": ()})
 
 
 class PythonTransform(TransformSpec):
@@ -177,7 +190,60 @@ class PythonTransform(TransformSpec):
         return {"python": self.python, "source": self.source}
 
 
-_WAYS: dict[str, type[TransformSpec]] = {"sql": SqlTransform, "eras": SqlTransform, "python": PythonTransform}
+class DbtTransform(TransformSpec):
+    """A model of the team's dbt project: the SELECT that dbt compiles it to, held to one partition."""
+
+    dbt: DbtModel
+    compiled: CompiledModel | None = None
+    """What it came to when the plan was made; found by dbt itself."""
+
+    @model_validator(mode="after")
+    def _dbt_has_words_of_its_own(self) -> DbtTransform:
+        if self.params:
+            raise ValueError("a dbt model knows no params; write transform.dbt.vars")
+        if self.logical_date is not None:
+            raise ValueError("a dbt model knows no logical_date; leave it out")
+        return self
+
+    @property
+    def origin(self) -> str:
+        return f"dbt model {self.dbt.model}"
+
+    @property
+    def in_words(self) -> str:
+        kind = f" ({self.compiled.kind}, {self.compiled.file})" if self.compiled else ""
+        return f"the compiled SQL of the dbt model {self.dbt.model}{kind}"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        named = {"model": self.dbt.model, "target": self.dbt.target, "vars": self.dbt.vars}
+        return {"dbt": named, "sql": self.compiled.sql if self.compiled else ""}
+
+    @property
+    def is_sql(self) -> bool:
+        return True
+
+    @property
+    def bounded_reads(self) -> Sequence[str]:
+        return self.compiled.bounded if self.compiled else ()
+
+    def sql_in(self, era: int) -> SqlTransform | None:
+        if self.compiled is None:
+            return None
+        return SqlTransform(sql=self.compiled.sql, file=self.origin, scope=self.scope)
+
+    def settled_like(self, planned: TransformSpec) -> TransformSpec:
+        if self.compiled is not None or not isinstance(planned, DbtTransform):
+            return self
+        return self.model_copy(update={"compiled": planned.compiled})
+
+
+_WAYS: dict[str, type[TransformSpec]] = {
+    "sql": SqlTransform,
+    "eras": SqlTransform,
+    "python": PythonTransform,
+    "dbt": DbtTransform,
+}
 """The key that only this way has."""
 
 
@@ -196,7 +262,9 @@ def _way_of(value: Any) -> str:
 
 
 Transform = Annotated[
-    Annotated[SqlTransform, Tag("SqlTransform")] | Annotated[PythonTransform, Tag("PythonTransform")],
+    Annotated[SqlTransform, Tag("SqlTransform")]
+    | Annotated[PythonTransform, Tag("PythonTransform")]
+    | Annotated[DbtTransform, Tag("DbtTransform")],
     Discriminator(_way_of),
     BeforeValidator(_one_way),
 ]

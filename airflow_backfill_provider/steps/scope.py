@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_backfill_provider.batches import Batch
@@ -18,6 +18,7 @@ from airflow_backfill_provider.plan import (
     newest_arrivals,
     require_unpublished,
 )
+from airflow_backfill_provider.recompute import with_compiled_model
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
@@ -128,6 +129,8 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
                 f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
             )
         return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
+    # Compiled again, so that a project that changed since is noticed; later tasks take what the plan froze.
+    work = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
     if written.published and (request.restage or request.rebase or spec_hash(work.spec) != plan.spec_hash):
         raise PublishRefused(
             f"{len(written.published)} of {len(plan.keys)} partitions of backfill {existing.backfill_id} are published, so its plan "

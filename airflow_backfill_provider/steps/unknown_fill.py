@@ -41,9 +41,13 @@ def judge_fill(plan: Plan, staged: Values) -> list[Outcome]:
 
 
 def _quantities(plan: Plan) -> list[str]:
-    """The new columns of numbers, but those whose default is right as the spec says."""
+    """The new columns of numbers, but those of which the spec says why a default is right."""
     types = {column.name.casefold(): column.type for column in plan.target.columns}
-    defaults = {name for name, column in plan.spec.schema_gate.columns.items() if column.null_means == "default"}
+    defaults = {
+        name
+        for name, column in plan.spec.schema_gate.columns.items()
+        if column.null_means == "default" and column.because
+    }
     return [
         name
         for name in plan.spec.new_columns

@@ -67,10 +67,11 @@ class Work:
         :raises IntentChanged: the spec was edited since; naming both versions and the way on.
         """
         plan = self.stored_plan()
-        here = spec_hash(self.spec)
+        spec = self.spec.settled_like(plan.spec)
+        here = spec_hash(spec)
         if here == plan.spec_hash:
             return plan
-        intent = intent_hash(self.spec, plan.keys)
+        intent = intent_hash(spec, plan.keys)
         if intent == plan.intent_hash:
             raise IntentChanged(
                 f"Checks or settings of {self.spec.name} changed since the plan was made (spec {plan.spec_hash[:12]} then, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.transform.columns import only
 from airflow_backfill_provider.transform.cutoff import cut_off
+from airflow_backfill_provider.transform.event_time import EventTime, cut_to_window, held_to_batch
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import names_of, render, sql_of
@@ -13,7 +14,10 @@ from airflow_backfill_provider.windows import Partition
 
 __all__ = [
     "ORDER_DEPENDENT",
+    "EventTime",
     "Finding",
+    "cut_to_window",
+    "held_to_batch",
     "lint",
     "names_of",
     "only",

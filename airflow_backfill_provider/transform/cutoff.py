@@ -54,7 +54,7 @@ def _find_reads(
             )
     found = reads.find(tables, tokens)
     bounded = sqlglot.parse_one(_bound(select, tokens, found, arrived), dialect=dialect)
-    if bounded != _bounded_tree(tree, tables, arrived, dialect):
+    if bounded != reads.bounded_tree(tree, [(table, arrived) for table in tables], dialect):
         raise TransformRefused(f"{origin} reads {source} in a way that source.cutoff cannot bound.")
     return found
 
@@ -76,14 +76,3 @@ def _refuse_other_spellings(tree: exp.Expr, source: str, dialect: str, origin: s
                 f"{origin} reads {table.sql(dialect)}, which may be {source} under another name, so source.cutoff cannot "
                 "bound it. Write the same name, with every part, in source.table and in the SQL."
             )
-
-
-def _bounded_tree(tree: exp.Expr, tables: list[exp.Table], arrived: str, dialect: str) -> exp.Expr:
-    """What the text must parse to: proof that nothing but the reads was changed."""
-    for read in tables:
-        alias = read.args.get("alias") or exp.TableAlias(this=read.this.copy())
-        plain = read.copy()
-        plain.set("alias", None)
-        bounded = exp.select("*").from_(plain).where(arrived, dialect=dialect)
-        read.replace(exp.Subquery(this=bounded, alias=alias.copy()))
-    return tree

@@ -5,7 +5,7 @@ Findings are warnings. That staged rows lie inside their partition is enforced w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -74,7 +74,10 @@ def lint(
         parse(render(transform, one), spec.target.table, dialect, transform.file or "The SQL")
         for one in (partition, _another(spec, partition))  # by one file, whatever the era of the other partition
     )
-    findings = [*_nodes(query.tree, dialect), *_bounds(spec, partition, query, elsewhere, dialect)]
+    findings = [
+        *_nodes(query.tree, dialect, spec.transform.bounded_reads),
+        *_bounds(spec, partition, query, elsewhere, dialect),
+    ]
     for table in tables_read(query.tree):
         if same_table(table, spec.target.table, dialect):
             findings.append(
@@ -135,7 +138,7 @@ def unrepeatable(spec: BackfillSpec, partition: Partition, dialect: str) -> tupl
     return tuple(dict.fromkeys([*known, *ties]))
 
 
-def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:
+def _nodes(tree: exp.Expr, dialect: str, bounded: Sequence[str] = ()) -> Iterator[Finding]:
     own = {cte.alias for cte in tree.find_all(exp.CTE)}
     for node in tree.walk():
         match node:
@@ -154,7 +157,7 @@ def _nodes(tree: exp.Expr, dialect: str) -> Iterator[Finding]:
             case exp.Distinct() if node.args.get("on") and node.parent and not node.parent.args.get("order"):
                 yield _finding(node, "unordered_distinct", "keeps one row of several without ORDER BY", dialect)
             case exp.Select() if not isinstance(node.parent, exp.Exists):
-                yield from _star(node, own, dialect)
+                yield from _star(node, own, dialect, bounded)
 
 
 def _function(node: exp.Func, dialect: str) -> Iterator[Finding]:
@@ -168,16 +171,29 @@ def _function(node: exp.Func, dialect: str) -> Iterator[Finding]:
         yield _finding(node, "unordered_aggregate", "depends on the order of rows, which is not given", dialect)
 
 
-def _star(node: exp.Select, own: set[str], dialect: str) -> Iterator[Finding]:
+def _star(node: exp.Select, own: set[str], dialect: str, bounded: Sequence[str]) -> Iterator[Finding]:
+    if _is_bounding(node.parent, dialect, bounded):
+        return
     from_ = node.args.get("from_")
     joins = node.args.get("joins") or []
     sources = [source.this for source in [from_, *joins] if source]
     # A * over names that this very query defines lists nothing that its text does not list.
-    if all(isinstance(one, exp.Subquery) or (isinstance(one, exp.Table) and one.name in own) for one in sources):
+    if all(
+        (isinstance(one, exp.Subquery) and not _is_bounding(one, dialect, bounded))
+        or (isinstance(one, exp.Table) and one.name in own)
+        for one in sources
+    ):
         return
     for column in node.expressions:
         if column.is_star:
             yield _finding(column, "select_star", "takes whatever columns the table has on the day it runs", dialect)
+
+
+def _is_bounding(node: exp.Expr | None, dialect: str, bounded: Sequence[str]) -> bool:
+    """Whether a subquery stands for a table of which it only leaves rows out."""
+    inner = node.this if isinstance(node, exp.Subquery) else None
+    source = inner.args.get("from_") if isinstance(inner, exp.Select) else None
+    return source is not None and source.this.sql(dialect=dialect) in bounded
 
 
 def _bounds(

@@ -136,6 +136,11 @@ def same_table(table: exp.Table, target: str, dialect: str) -> bool:
     return _parts(table, dialect) == _target_parts(target, dialect)
 
 
+def same_parts(table: exp.Table, other: exp.Table, dialect: str) -> bool:
+    """Whether two names in SQL are one, part by part, under the dialect's rules for case."""
+    return _parts(table, dialect) == _parts(other, dialect)
+
+
 def names_end_alike(table: exp.Table, target: str, dialect: str) -> bool:
     """Whether the two names are the same as far as both have parts, so that they may be one table."""
     mine, theirs = _parts(table, dialect), _target_parts(target, dialect)

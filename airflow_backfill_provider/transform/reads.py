@@ -34,6 +34,17 @@ def find(tables: Iterable[exp.Table], tokens: Sequence[Token]) -> tuple[Read, ..
     )
 
 
+def bounded_tree(tree: exp.Expr, bounds: Iterable[tuple[exp.Table, str]], dialect: str) -> exp.Expr:
+    """The tree, changed, in which each of these reads is a subquery with its predicate: what such a text must parse to."""
+    for read, predicate in bounds:
+        alias = read.args.get("alias") or exp.TableAlias(this=read.this.copy())
+        plain = read.copy()
+        plain.set("alias", None)
+        bounded = exp.select("*").from_(plain).where(predicate, dialect=dialect)
+        read.replace(exp.Subquery(this=bounded, alias=alias.copy()))
+    return tree
+
+
 def replaced(select: str, tokens: Sequence[Token], reads: Sequence[Read], by: By) -> str:
     """The text with each read as what ``by`` makes of its name, under the alias it had or its own name."""
     for read in sorted(reads, reverse=True):  # from the last to the first, so that earlier places stay right

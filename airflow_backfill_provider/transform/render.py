@@ -69,9 +69,10 @@ def sql_of(spec: BackfillSpec, partition: Partition) -> SqlTransform:
 
     :raises TransformRefused: the transform is no SQL.
     """
-    if not isinstance(spec.transform, SqlTransform):
+    sql = spec.transform.sql_in(spec.era_of(partition))
+    if sql is None:
         raise TransformRefused(f"{spec.transform.origin} is code, which has no SQL.")
-    return spec.transform.in_era(spec.era_of(partition))
+    return sql
 
 
 def names_of(transform: TransformSpec, partition: Partition) -> dict[str, Any]:

@@ -7,9 +7,9 @@ one statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -55,6 +55,8 @@ class Column:
     generated: bool = False
     numbered: bool = False
     """The table numbers it itself: an INSERT may be made to keep a value, and no UPDATE can set one."""
+    added: str = field(default="", compare=False)
+    """Of a column that the table lacks until a publish adds it, the comment that it gets; empty of any other."""
 
 
 class ConstraintKind(StrEnum):
@@ -110,6 +112,15 @@ class Target:
     def column_names(self) -> tuple[str, ...]:
         """Every column that can be written, in the table's order."""
         return tuple(column.name for column in self.columns if not column.generated)
+
+    @property
+    def added(self) -> tuple[Column, ...]:
+        """The columns that a publish adds. Wherever the table lacks one, it is NULL in every published row."""
+        return tuple(column for column in self.columns if column.added)
+
+    def without(self, columns: Collection[Column]) -> Target:
+        """The same target, as long as these columns are not there."""
+        return replace(self, columns=tuple(column for column in self.columns if column not in columns))
 
     def compared(self, exclude: Sequence[str]) -> tuple[str, ...]:
         """The columns whose values a row diff looks at: all that can be written but those excluded, in any case."""
@@ -491,6 +502,13 @@ class Warehouse(Protocol):
         """What speaks against finding the receipt of a publish for that long, a sentence each; read only."""
         ...
 
+    def growth_cautions(self, target: Target) -> tuple[str, ...]:
+        """What it takes that a publish adds ``target.added``, a sentence each; read only.
+
+        :raises SpecError: it cannot; the message says what to do instead.
+        """
+        ...
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         """Whether a value of the first type lands in a column of the second unchanged, or fails loudly."""
         ...
@@ -607,7 +625,7 @@ class Warehouse(Protocol):
     def replace_partitions(self, target: Target, publication: Publication) -> Receipt:
         """Replace every row of the partitions with the given rows, by name, in one commit with its receipt.
 
-        Readers see the old rows or the new rows, never a mixture; rows outside the range and rows with a NULL
+        Columns of ``target.added`` that the table lacks are added in that commit, each with its comment. Readers see the old rows or the new rows, never a mixture; rows outside the range and rows with a NULL
         partition value are not touched.
 
         :raises TargetMoved: the range is not ``before``; nothing was written.

@@ -25,6 +25,7 @@ PROMISES = {
     "keys": "A key that would not be unique in the whole table is found",
     "backup": "A backup holds exactly the affected partitions",
     "publish": "A range is replaced in one commit, or not at all, and nothing else is touched",
+    "evolve": "A new column comes with its rows and its comment in one commit, or not at all, and stays empty after the way back",
     "merge": "A merge leaves what a replacement leaves, and writes only what differs",
     "views": "A view is pointed to a new version of its table, and back, in one commit; no row beside the range is lost",
     "shadow": "A publish and its undo can be rehearsed on a copy of a few partitions, and nobody notices",

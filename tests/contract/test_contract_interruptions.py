@@ -15,7 +15,7 @@ from zlib import crc32
 
 import pytest
 from contract_faults import RIGS, Broken, Fault, Rig
-from contract_world import RANGE, ROWS, World, days
+from contract_world import COLUMNS, RANGE, ROWS, World, days
 from killing import die, survives
 from stage_writing import write_one
 
@@ -23,6 +23,7 @@ from airflow_backfill_provider.errors import BackfillError, TargetMoved, Warehou
 from airflow_backfill_provider.warehouses.base import (
     Action,
     Backup,
+    Column,
     Fill,
     Fingerprint,
     Publication,
@@ -35,6 +36,8 @@ from airflow_backfill_provider.warehouses.base import (
 EVERYTHING = "BACKFILL_EVERY_FAULT" in os.environ
 """Every fault at every step, which takes many minutes. Otherwise :data:`AT_MOST` of an operation, the same ones each time."""
 AT_MOST = 24
+FEWER = {"replace_partitions with a new column": 8}
+"""As :data:`AT_MOST`, of an operation most of whose steps are another one's."""
 KILL = Fault("SIGKILL", lambda *_: die(), ())
 pytestmark = pytest.mark.timeout(900)
 
@@ -99,6 +102,9 @@ OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
     "stage of code": _stage_code,
     "back_up": _back_up,
     "replace_partitions": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.publication()),
+    "replace_partitions with a new column": lambda warehouse, scene: warehouse.replace_partitions(
+        scene.target, scene.publication()
+    ),
     "merge": lambda warehouse, scene: warehouse.merge(scene.target, scene.publication()),
     "view_swap": lambda warehouse, scene: warehouse.swap_view(scene.target, scene.publication()),
     "rollback": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.undo()),
@@ -128,8 +134,16 @@ def prepare(rig: Rig, operation: str) -> Scene:
         world = World.by_date(rig, warehouse)
         if "constraint" not in rig.lacks:
             rig.execute("CREATE UNIQUE INDEX one_row_each ON analytics.orders (order_id)")
+    if operation == "replace_partitions with a new column":
+        selects = {key: f"SELECT t.*, order_id AS tax FROM ({world.select(key, RAISED)}) AS t" for key in RANGE}
+        (*_, tax) = warehouse.select_columns(selects[RANGE[0]])
+        added = Column("tax", tax.type, added="NULL: nobody knows it")
+        world.target = replace(world.target, columns=(*world.target.columns, added))
+        staged = world.stage(selects)
+    else:
+        staged = world.stage_corrected(*RANGE)
     backup, before = warehouse.back_up(world.target, "b1", days(*RANGE), label="publish")
-    scene = Scene(world.target, world.stage_corrected(*RANGE), backup, before)
+    scene = Scene(world.target, staged, backup, before)
     if operation == "rollback":
         OPERATIONS["replace_partitions"](warehouse, scene)
     if operation == "rollback of a view_swap":
@@ -147,7 +161,8 @@ class Seen:
 
     @classmethod
     def of(cls, rig: Rig) -> Seen:
-        rows = rig.rows("SELECT * FROM analytics.orders ORDER BY order_id, note, amount")
+        names = ", ".join(f'"{name}"' for name in COLUMNS)
+        rows = rig.rows(f"SELECT {names} FROM analytics.orders ORDER BY order_id, note, amount")
         inside = [row for row in rows if str(row[1]) in RANGE]
         return cls(inside, [row for row in rows if row not in inside])
 
@@ -215,7 +230,8 @@ def strikes(rig: Rig, operation: str, steps: list[str]) -> list[tuple[int, Fault
     others = [(number, faults[(turn + number) % len(faults)]) for number in range(len(steps))]
     others = [strike for strike in others if strike not in chosen]
     return sorted(
-        chosen + chance.sample(others, min(len(others), max(0, AT_MOST - len(chosen)))), key=lambda strike: strike[0]
+        chosen + chance.sample(others, min(len(others), max(0, FEWER.get(operation, AT_MOST) - len(chosen)))),
+        key=lambda strike: strike[0],
     )
 
 

@@ -27,6 +27,7 @@ LAYERS = {
     "control_period": 4,
     "cutoff": 4,
     "identity": 4,
+    "new_columns": 4,
     "plan": 4,
     "preview": 4,
     "range_evidence": 4,

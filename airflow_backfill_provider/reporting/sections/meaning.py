@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 
@@ -12,7 +13,11 @@ def meaning(facts: Facts) -> Section | None:
     gate = plan.spec.schema_gate
     content = {
         "new": [(name, gate.columns.get(name)) for name in plan.spec.new_columns],
+        "added": {column.name.casefold() for column in plan.target.added},
+        "published": facts.backfill.state in WRITTEN,
+        "rolled_back": facts.backfill.state is BackfillState.ROLLED_BACK,
         "discarded": plan.discarded,
         "change": gate.semantic_change,
     }
-    return Section("meaning", "What the columns mean", content) if any(content.values()) else None
+    said = content["new"] or content["discarded"] or content["change"]
+    return Section("meaning", "What the columns mean", content) if said else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from airflow_backfill_provider.errors import BackfillError, LockTimeout, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, LockTimeout, SpecError, WarehouseError
 from airflow_backfill_provider.warehouses import user_metadata
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -122,6 +122,20 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         with self._reading("Reading the table's properties") as session:
             return tuple(receipt_cautions(session, target.table, needed))
+
+    def growth_cautions(self, target: Target) -> tuple[str, ...]:
+        """Refuse: a column is added in a commit of its own here, so that a publish could not take it back.
+
+        :raises SpecError: always.
+        """
+        added = ", ".join(
+            f"{SPELLING.quote(column.name)} {column.type} COMMENT {SPELLING.text_literal(column.added)}"
+            for column in target.added
+        )
+        raise SpecError(
+            "schema.mode evolve is not for Databricks, which adds a column in a commit of its own. Nothing was done. Run: "
+            f"ALTER TABLE {target.table} ADD COLUMNS ({added}); and leave evolve out."
+        )
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

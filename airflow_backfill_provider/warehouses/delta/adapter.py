@@ -149,7 +149,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         with self._reading("Writing a statement", rows, Published()) as session:
             match rows:
                 case Published():
-                    sides = [Piece.of(DIALECT, target, self._scan(self._root.locate(target.table)), partitions)]
+                    name = self._scan(self._root.locate(target.table))
+                    sides = [Piece.of(DIALECT, target, self._published(session, target, name), partitions)]
                 case Source(name):
                     table = self._find_table(session, name)
                     sides = [self._source(table, rows, partitions, name=self._scan(table.place))]
@@ -221,7 +222,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             return session.rows_within(values, wholesale.FILE, piece.predicate)
 
         table = session.pin(place).table
-        files = wholesale.files_with(table, target.partition_by, within)
+        lacking = self._absent(session, target)
+        files = None if lacking else wholesale.files_with(table, target.partition_by, within)
         if files is not None:
             with session.in_steps("Copying files") as go_on:
                 self._storage.create_from_files(
@@ -241,7 +243,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
                 self._storage.prepare()
                 (published,) = self._pieces(session, target, Published(), partitions)
                 place = self._root.locate(target.table)
-                with session.rows(copied(target, published.table, published.predicate)) as rows:
+                there = target.without(self._absent(session, target))
+                with session.rows(copied(there, published.table, published.predicate)) as rows:
                     copy_definition(session.pin(place).table, root.uri(place.schema, place.name), rows, root.options)
             shadow = self._shadow = copy(self)
             shadow._root, shadow._sessions = root, self._sessions.of(root)

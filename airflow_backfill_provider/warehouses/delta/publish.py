@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError
-from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.base import Column, Fingerprint, Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.delta import predicate, receipts
 from airflow_backfill_provider.warehouses.delta.catalog import find_table, refuse_unwritable
 from airflow_backfill_provider.warehouses.delta.dialect import DIALECT
 from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import DeltaSession
+from airflow_backfill_provider.warehouses.relational.added import absent
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement, count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.windows import Partition, merge
@@ -73,7 +75,15 @@ def publish(
     publication.confirm()
     conflict: CommitFailedError | None = None
     try:
-        commit(session, handle, target, publication, replacement.landing_rows(), attempt)
+        commit(
+            session,
+            handle,
+            target,
+            publication,
+            replacement.landing_rows(),
+            attempt,
+            absent(target, table.column_names),
+        )
     except CommitFailedError as exc:
         conflict = exc
     # The log decides: an answer that was lost looks like a conflict, with ourselves.
@@ -84,15 +94,30 @@ def publish(
 
 
 def commit(
-    session: DeltaSession, handle: DeltaTable, target: Target, publication: Publication, select: str, attempt: str
+    session: DeltaSession,
+    handle: DeltaTable,
+    target: Target,
+    publication: Publication,
+    select: str,
+    attempt: str,
+    lacking: Sequence[Column],
 ) -> None:
-    """Replace the range in one commit that holds the receipt too."""
+    """Replace the range in one commit that holds the receipt too, and the columns that the table lacks."""
     deleted, inserted = count_rows(publication.before), count_rows(publication.after)
     with session.rows(select) as rows:
         write_deltalake(
             handle,
-            rows,
+            _commented(rows, lacking) if lacking else rows,
             mode="overwrite",
+            schema_mode="merge" if lacking else None,
             predicate=predicate.within(target.partition_by, merge(publication.partitions), target.clock),
             commit_properties=receipts.commit_properties(publication, attempt, deleted, inserted),
         )
+
+
+def _commented(rows: pyarrow.RecordBatchReader, added: Sequence[Column]) -> pyarrow.RecordBatchReader:
+    """The same rows, with the comments that a Delta table keeps of its columns."""
+    comments = {column.name: {"comment": column.added} for column in added}
+    schema = pyarrow.schema([field.with_metadata(comments.get(field.name)) for field in rows.schema])
+    batches = (pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in rows)
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)

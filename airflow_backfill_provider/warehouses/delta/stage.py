@@ -16,6 +16,7 @@ from airflow_backfill_provider.warehouses.delta.root import Root
 from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession, Pinned
 from airflow_backfill_provider.warehouses.delta.storage import QUICKLY, Storage
 from airflow_backfill_provider.warehouses.duckdb.stage import RowsByName
+from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
 from airflow_backfill_provider.warehouses.relational.stage import Lands
 from airflow_backfill_provider.warehouses.relational.statements import Buckets
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, shown_literal, text_literal
@@ -84,7 +85,9 @@ class DeltaStage(RowsByName[DeltaSession]):
 
     def _published(self) -> str:
         """The latest version, whatever version of it the SELECT reads."""
-        return self._target_table.sql
+        pinned = self._target_table
+        there = [field.name for field in pinned.table.schema().fields]
+        return with_absent(pinned.sql, absent(self._target, there), DIALECT.spelling)
 
     @property
     def _target_table(self) -> Pinned:

@@ -138,7 +138,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             attached: list[str] = []
             match rows:
                 case Published():
-                    name = catalog.locate(session.run, target.table).short_sql
+                    name = self._published(session, target, catalog.locate(session.run, target.table).short_sql)
                     sides = [Piece.of(DIALECT, target, name, partitions)]
                 case Source(name):
                     table = catalog.find_table(session.run, name)
@@ -215,7 +215,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             with self._reading("Copying into a shadow", Published()) as session:
                 (published,) = self._pieces(session, target, Published(), partitions)
                 database = session.attach(self._files.path(location), options=WRITABLE)
-                copied = copy_definition(session, database, target, published)
+                copied = copy_definition(session, database, target, published, self._absent(session, target))
             # Not through the gate of the warehouse, which nobody is to wait at for a rehearsal.
             with TemporaryDirectory(prefix="safe-backfill-") as gate:
                 shadow = self._shadow = copy(self)

@@ -9,6 +9,7 @@ from airflow_backfill_provider.warehouses.base import Publication, Receipt, Targ
 from airflow_backfill_provider.warehouses.duckdb.catalog import comment, find_table, locate
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.relational.added import absent, add_columns
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change, Replacement
 from airflow_backfill_provider.warehouses.relational.statements import Piece
@@ -26,6 +27,9 @@ def publish(
     text = comment(session.run, place)
     with session.bulk_loading(), session.transaction():
         guard(session, place, text)
+        if target.added:
+            there = find_table(session.run, target.table).column_names
+            add_columns(session.run, place, absent(target, there))
         table = find_table(session.run, target.table)
         receipts = Receipts(DIALECT, session.run, place)
         return Replacement(DIALECT, session, table, target, publication, landing).run(change, receipts)

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from airflow_backfill_provider.warehouses.base import Fingerprint, Target
-from airflow_backfill_provider.warehouses.duckdb.catalog import locate
+from airflow_backfill_provider.warehouses.duckdb.catalog import find_table
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door
 from airflow_backfill_provider.warehouses.duckdb.errors import translated
 from airflow_backfill_provider.warehouses.duckdb.session import Session
+from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
 from airflow_backfill_provider.warehouses.relational.stage import Landed, Lands, StageTable, stored_columns
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, text_literal
@@ -112,7 +113,8 @@ class DuckDBStage(RowsByName[Session]):
             yield
 
     def _published(self) -> str:
-        return locate(self._session.run, self._target.table).sql
+        table = find_table(self._session.run, self._target.table)
+        return with_absent(table.place.sql, absent(self._target, table.column_names), DIALECT.spelling)
 
 
 def copy_published(session: Session, database: str, target: Target, published: Piece) -> None:

@@ -108,7 +108,7 @@ class Swap(Replacement):
         """Have the remaining steps look at this table, which the view shows once all is committed."""
         self._table = Table(table, self._table.columns)
         self._name = table.sql
-        self._published = self._piece(table)
+        self._published = self._piece(table.sql)
 
     def _version_before(self) -> Place | None:
         """The version that this backfill replaced, when the view still shows its own and that one is still there."""
@@ -125,7 +125,7 @@ class Swap(Replacement):
         # Nobody else can write it from here on. This transaction may be older than its last row; a new look is not.
         return (
             columns(look, before) == self._target.columns
-            and not self._differing(self._publication.after, [self._piece(before)], look)
+            and not self._differing(self._publication.after, [self._piece(before.sql)], look)
             and self._outside(look, before) == self._outside(run, self._table.place)
         )
 

@@ -231,6 +231,9 @@ class MemoryWarehouse:
         except WarehouseError as error:
             raise TransformRefused(str(error)) from error
 
+    def growth_cautions(self, target: Target) -> tuple[str, ...]:
+        return ()
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
 
@@ -365,7 +368,8 @@ class MemoryWarehouse:
         shadow._asides, shadow._serial = self._asides, self._serial
         holder = target.version.table if target.version is not None else target.table
         found = self._table(target.table)
-        shadow._tables[holder] = replace(found, rows=_joined(list(copied.values())).rows)
+        names = [column.name for column in found.columns]
+        shadow._tables[holder] = replace(found, rows=tuple(in_order(_joined(list(copied.values())), names)))
         if target.version is not None:
             shadow._views.create(target.table, f"SELECT * FROM {holder}")
         try:
@@ -435,7 +439,7 @@ class MemoryWarehouse:
         partitions, keys = publication.partitions, tuple(partition.key for partition in publication.partitions)
         publication.refuse_incomplete(METHOD)
         with self._lock:
-            table = self._table(target.table)
+            table = self._described(target)
             if table.columns != target.columns:
                 raise PublishRefused(f"{target.table} has other columns than when the plan was made. Plan again.")
             moved = _differences(publication.before, self.fingerprint(target, Published(), partitions))
@@ -516,6 +520,14 @@ class MemoryWarehouse:
         with self._lock:
             return self._own(self._views.shown_by(name) if name in self._views else name)
 
+    def _described(self, target: Target) -> Table:
+        """The published table with the columns that a publish adds, which are NULL as long as they are not there."""
+        table = self._table(target.table)
+        there = {column.name.casefold() for column in table.columns}
+        lacking = tuple(column for column in target.added if column.name.casefold() not in there)
+        rows = tuple((*row, *[None] * len(lacking)) for row in table.rows) if lacking else table.rows
+        return replace(table, columns=(*table.columns, *lacking), rows=rows)
+
     def _visible(self) -> dict[str, Table]:
         """Every table, and every view that shows one."""
         with self._lock:
@@ -524,7 +536,7 @@ class MemoryWarehouse:
 
     def _afterwards(self, target: Target, staged: Staged) -> Table:
         """The published table as it would be with these rows in the place of their partitions'."""
-        table, partitions = self._table(target.table), [one.partition for one in staged.partitions]
+        table, partitions = self._described(target), [one.partition for one in staged.partitions]
         if not partitions:
             return table
         landed = _joined(list(self._split(target, staged, partitions).values()))
@@ -582,7 +594,7 @@ class MemoryWarehouse:
         """The rows of each partition, by key and in the given order."""
         match rows:
             case Published():
-                return cut(self._table(target.table), target.partition_by, target.clock, partitions)
+                return cut(self._described(target), target.partition_by, target.clock, partitions)
             case Source(table, partition_by, reading):
                 found = self._table(table)
                 if rows.where:
@@ -692,7 +704,7 @@ class MemoryStage:
     def _unmatched(self, partitions: Sequence[Partition], fresh: Table) -> list[Row]:
         """The published rows of the partitions whose key is not among the fresh ones."""
         target = self._target
-        published = self._warehouse._table(target.table)
+        published = self._warehouse._described(target)
         known = set(in_order(fresh, target.key))
         rows = in_order(published, target.column_names)
         held = _in_any(target, published, partitions)

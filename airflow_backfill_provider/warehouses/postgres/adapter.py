@@ -42,11 +42,11 @@ from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
-from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied
+from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied, lock_everybody_out
 from airflow_backfill_provider.warehouses.postgres.landing import PostgresLanding
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
 from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
-from airflow_backfill_provider.warehouses.postgres.rights import preflight
+from airflow_backfill_provider.warehouses.postgres.rights import preflight, require_owner
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.postgres.spare import Spare
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
@@ -54,6 +54,7 @@ from airflow_backfill_provider.warehouses.postgres.storage import Storage
 from airflow_backfill_provider.warehouses.postgres.swap import Exchange
 from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
+from airflow_backfill_provider.warehouses.relational.added import add_columns, listed
 from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
@@ -150,6 +151,15 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 raise TransformRefused(f"PostgreSQL cannot bind the transform: {exc}") from exc
         return tuple(Column(name, spelled) for name, spelled in described)
 
+    def growth_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading(f"Looking at the owner of {target.table}", Published()) as session:
+            place = catalog.locate(session, target.table)
+            require_owner(session, place)
+        return (
+            f"Nobody can read {target.table} either from when the columns are added to the commit. Nobody is made to wait in a "
+            "queue for that: the publish takes a moment without readers, and gives up after publish.lock_timeout.",
+        )
+
     def lossless(self, source_type: str, target_type: str) -> bool:
         if lossless(source_type, target_type):
             return True
@@ -167,7 +177,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 self._storage.prepare(session)
                 with session.transaction():
                     place = catalog.locate(session, target.table)
-                    columns = [*map(quote, target.column_names)]
+                    columns = listed(target, self._absent(session, target), DIALECT.spelling)
                     location = self._storage.create(session, "stage", backfill_id, label, place, columns)
                     self._storage.refuse_wider(session, location, place)
                 stored = partial(self._stored, session)
@@ -184,7 +194,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         """Run code on a table of its own; see :data:`relational.stage.Lands`."""
         with session.transaction():
             place = catalog.locate(session, target.table)
-            columns = [*map(quote, target.column_names)]
+            columns = listed(target, self._absent(session, target), DIALECT.spelling)
             location = self._storage.create(session, "stage", backfill_id, label, place, columns)
             self._storage.refuse_wider(session, location, place)
         table = self._storage.sql(location)
@@ -208,7 +218,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self._storage.prepare(session)
             with session.transaction():
                 place = catalog.locate(session, target.table)
-                columns = [*map(quote, target.column_names)]
+                columns = listed(target, self._absent(session, target), DIALECT.spelling)
                 keys = [partition.key for partition in partitions]
                 location = self._storage.create(session, "backup", backfill_id, label, place, columns, keys)
                 self._storage.refuse_wider(session, location, place)
@@ -235,7 +245,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 location = self._storage.create_like(session, "shadow", backfill_id, "trial", place)
                 self._storage.refuse_wider(session, location, place)
                 (published,) = self._pieces(session, target, Published(), partitions)
-                names = quote_all(target.column_names)
+                names = quote_all(target.without(self._absent(session, target)).column_names)
                 try:
                     session.run(
                         f"INSERT INTO {self._storage.sql(location)} ({names}) {DIALECT.overriding} "
@@ -360,6 +370,9 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         locked_at = time.monotonic()
         # With the lock, nobody can add to them any more.
         _refuse_obstacles(session, place)
+        if lacking := self._absent(session, target):
+            lock_everybody_out(session, catalog.family(session, place), wait=self._lock_timeout / LOCK_ATTEMPTS)
+            add_columns(session.run, place, lacking)
         session.run("SET CONSTRAINTS ALL DEFERRED")
         receipt = steps.run(change, receipts)
         # Not left to the commit, which no timeout ends.

@@ -248,3 +248,9 @@ def _constraints(session: Session, place: Place) -> Iterator[Constraint]:
 
 def _oid(place: Place) -> str:
     return f"{text_literal(quote_path(place.schema, place.name))}::regclass"
+
+
+def family(session: Session, place: Place) -> list[str]:
+    """The table and every partition of it, as SQL."""
+    found = session.run(f"SELECT relid::regclass::text FROM pg_partition_tree({text_literal(place.sql)}::regclass)")
+    return list(dict.fromkeys([place.sql, *(name for (name,) in found)]))

@@ -19,18 +19,19 @@ class Occupied(errors.LockNotAvailable):
     """There was no such moment; the message says who was there."""
 
 
-def lock_everybody_out(session: Session, tables: Sequence[str], *, newest: int, wait: timedelta) -> None:
+def lock_everybody_out(session: Session, tables: Sequence[str], *, newest: int | None = None, wait: timedelta) -> None:
     """Keep everybody out of the tables until the transaction ends.
 
     It is asked for again and again and never waited for in the queue: readers would wait behind us there, and a
     transaction that has read a table and goes on to write it would be ended by the server, as a deadlock with us.
 
-    :param newest: the oid of a table that every reader must be able to see the rows of, however old its snapshot is.
+    :param newest: the oid of a table that every reader must be able to see the rows of, however old its snapshot is; None
+        where there is none.
     :raises Occupied: for so long there was no moment without readers, or one of them waits for us.
     """
     over = time.monotonic() + wait.total_seconds()
     while True:
-        found = _late_readers(session, newest)
+        found = "" if newest is None else _late_readers(session, newest)
         if not found:
             try:
                 with session.attempt():

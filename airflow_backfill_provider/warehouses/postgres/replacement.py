@@ -38,7 +38,7 @@ class ReadFirst(Replacement):
 
     def refuse_other_columns(self) -> None:
         """As in any replacement, by the catalog of this moment: the table may have changed before it was locked."""
-        self._table = self._find_table()
+        self._take(self._find_table())
         super().refuse_other_columns()
 
     def refuse_moved(self, known: Mapping[str, Fingerprint] | None = None) -> None:

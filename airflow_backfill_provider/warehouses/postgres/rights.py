@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import SpecError, WarehouseError
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.postgres.storage import LIST
 from airflow_backfill_provider.warehouses.relational.receipts import SCHEMA, TABLE
@@ -29,6 +29,19 @@ def preflight(session: Session, place: Place, staging_schema: str) -> None:
     _on_table(session, role, quote_path(place.schema, place.name), _ON_THE_TARGET)
     _on_own(session, role, staging_schema, LIST, _ON_THE_LIST, always_creates=True)
     _on_own(session, role, SCHEMA, TABLE, _ON_RECEIPTS, always_creates=False)
+
+
+def require_owner(session: Session, place: Place) -> None:
+    """:raises SpecError: the role may not add a column to the table, which only its owner may."""
+    ((owner, is_owner, role),) = session.run(
+        "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user FROM pg_catalog.pg_class AS c "
+        f"WHERE c.oid = {text_literal(place.sql)}::regclass"
+    )
+    if not is_owner:
+        raise SpecError(
+            f"schema.mode evolve adds columns to {place}, which only its owner {owner} may, and the connection's role is {role}. "
+            f"Nothing was done. Run: GRANT {quote(owner)} TO {quote(role)}; or let {owner} add the columns, and leave evolve out."
+        )
 
 
 def _on_own(

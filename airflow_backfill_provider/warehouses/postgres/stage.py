@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, Target
-from airflow_backfill_provider.warehouses.postgres.catalog import locate
+from airflow_backfill_provider.warehouses.postgres.catalog import find_table
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import translated
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.postgres.types import UNKNOWN
+from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
 from airflow_backfill_provider.warehouses.relational.stage import Landed, Lands, StageTable
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all
@@ -41,7 +42,8 @@ class PostgresStage(StageTable[Session]):
             yield
 
     def _published(self) -> str:
-        return locate(self._session, self._target.table).sql
+        table = find_table(self._session, self._target.table)
+        return with_absent(table.place.sql, absent(self._target, table.column_names), DIALECT.spelling)
 
     def _text(self, recompute: Recompute) -> str:
         """The SELECT with the target's columns, in its spelling and order; a bare NULL is one of the column's type."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from airflow_backfill_provider.errors import PublishRefused, StageChanged, TargetMoved
 from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
@@ -16,7 +17,7 @@ from airflow_backfill_provider.warehouses.relational.statements import (
     fingerprints,
     keys_repeated,
 )
-from airflow_backfill_provider.warehouses.relational.tables import Place, Table
+from airflow_backfill_provider.warehouses.relational.tables import Table
 from airflow_backfill_provider.warehouses.sql import Spelling, quote, quote_all
 
 _NAMED_AT_MOST = 5
@@ -37,12 +38,17 @@ class Replacement:
         self._dialect = dialect
         self._spelling = dialect.spelling
         self._session = session
-        self._table = table
         self._name = table.place.sql
         self._target = target
         self._publication = publication
         self._landing = landing
-        self._published = self._piece(table.place)
+        self._take(table)
+
+    def _take(self, table: Table) -> None:
+        """The table is this; the columns that it lacks, of those to be added, are NULL."""
+        self._table = table
+        self._lacking = absent(self._target, table.column_names)
+        self._published = self._piece(with_absent(table.place.sql, self._lacking, self._spelling))
 
     def run(self, change: Change, receipts: Receipts) -> Receipt:
         """Change the range and write the receipt; for the transaction that keeps every other writer out of the table."""
@@ -58,8 +64,9 @@ class Replacement:
     def refuse_other_columns(self) -> None:
         """:raises PublishRefused: the table is not the one the plan described."""
         found = self._table.columns
-        if found != self._target.columns:
-            differing = sorted({column.name for column in set(found) ^ set(self._target.columns)})
+        expected = self._target.without(self._lacking).columns
+        if found != expected:
+            differing = sorted({column.name for column in set(found) ^ set(expected)})
             raise PublishRefused(
                 f"{self._target.table} has other columns than when the plan was made: {', '.join(differing) or 'order'}"
                 " differ. Nothing was written. Plan and stage again."
@@ -189,9 +196,9 @@ class Replacement:
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
         )
 
-    def _piece(self, table: Place) -> Piece:
+    def _piece(self, table: str) -> Piece:
         """The range in that table."""
-        return Piece.of(self._dialect, self._target, table.sql, self._publication.partitions)
+        return Piece.of(self._dialect, self._target, table, self._publication.partitions)
 
     def _differing(
         self, expected: Mapping[str, Fingerprint], pieces: Sequence[Piece], look: Run | None = None

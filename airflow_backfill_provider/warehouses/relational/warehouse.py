@@ -16,6 +16,7 @@ from airflow_backfill_provider.warehouses.base import (
     NO_TOLERANCE,
     Backup,
     ChildSwap,
+    Column,
     Fingerprint,
     KeyConflicts,
     OutsideRows,
@@ -33,6 +34,7 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.predicate import row_expression
 from airflow_backfill_provider.warehouses.relational import statements
+from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
 from airflow_backfill_provider.warehouses.relational.compare import compare_pieces
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -94,6 +96,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         """None; they are rows of a table that nothing empties."""
+        return ()
+
+    def growth_cautions(self, target: Target) -> tuple[str, ...]:
+        """None; an engine on which it costs more than a commit has its own."""
         return ()
 
     def _has_each_key_once(self, session: _Session, target: Target) -> bool:
@@ -176,7 +182,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
                 raise WarehouseError("A query for a report is one SELECT statement and nothing else.")
             quote = self.dialect.spelling.quote
             names = ", ".join(f"r.{quote(name)}" for name in target.column_names)
-            published = self._locate(session, target.table).sql
+            published = self._published(session, target)
             rows = f"SELECT {names} FROM {published} AS r"
             if partitions:
                 kept = Piece.of(self.dialect, target, published, partitions)
@@ -262,7 +268,7 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         """
         match rows:
             case Published():
-                return (Piece.of(self.dialect, target, self._locate(session, target.table).sql, partitions),)
+                return (Piece.of(self.dialect, target, self._published(session, target), partitions),)
             case Source():
                 return (self._source(self._find_table(session, rows.table), rows, partitions),)
             case Staged():
@@ -282,6 +288,15 @@ class RelationalWarehouse(ABC, Generic[_Session]):
                 return (Piece.of(self.dialect, target, table, partitions),)
             case _:
                 assert_never(rows)
+
+    def _published(self, session: _Session, target: Target, name: str = "") -> str:
+        """The published table, as SQL to read from; ``name`` is how the statement is to name it."""
+        name = name or self._locate(session, target.table).sql
+        return with_absent(name, self._absent(session, target), self.dialect.spelling)
+
+    def _absent(self, session: _Session, target: Target) -> tuple[Column, ...]:
+        """The columns that a publish adds, as long as they are not there."""
+        return absent(target, self._find_table(session, target.table).column_names) if target.added else ()
 
     def _source(self, table: Table, source: Source, partitions: Sequence[Partition], *, name: str = "") -> Piece:
         """The source's rows; ``name`` is how the statement is to name the table."""

@@ -101,6 +101,7 @@ SECTIONS = {
     "transform": "SqlTransform",
     "transform.eras": "Era",
     "transform.python": "PythonTransform",
+    "transform.dbt": "DbtModel",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",

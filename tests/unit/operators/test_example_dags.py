@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb_outside
 import pytest
+import team_dbt
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
@@ -21,6 +22,7 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 
 DAGS = Path(__file__).parents[3] / "dags"
+DELAYS = DAGS / "backfills" / "daily_delays.yaml"
 STREAKS = DAGS / "backfills" / "delay_streaks.yaml"
 CARRIERS = DAGS / "backfills" / "carriers_monthly.yaml"
 
@@ -62,16 +64,19 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
 def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
     assert sorted(dags) == [
         "backfill__carriers_monthly",
+        "backfill__daily_delays",
         "backfill__delay_streaks",
         "backfill__fct_flights",
         "backfill_cleanup",
         "example_backfill_by_hand",
         "example_carriers_monthly",
+        "example_daily_delays",
         "example_delay_streaks",
         "example_flights_daily",
         "example_flights_digest",
         "example_rollback_by_hand",
         "rollback__carriers_monthly",
+        "rollback__daily_delays",
         "rollback__delay_streaks",
         "rollback__fct_flights",
     ]
@@ -145,3 +150,29 @@ def test_the_table_that_a_function_computes_is_backfilled_by_the_function_of_its
     backfill = HandRun(wired(STREAKS, request={"partitions": ["2013-02-08"], "reason": "cancelled is not late"}))
     assert set(backfill.run().values()) == {"success"}
     assert flights.rows("SELECT * FROM analytics.delay_streaks ORDER BY ALL") == published
+
+
+@team_dbt.needed
+def test_a_backfill_of_a_dbt_model_stages_day_by_day_what_dbt_itself_builds(
+    dags: dict[str, DAG], flights: Flights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", team_dbt.on_path())
+    monkeypatch.setenv("FLIGHTS_DUCKDB", str(flights.warehouse))
+    project = sorted((DAGS / "dbt_flights").rglob("*"))
+    start, end = datetime(2013, 2, 8, tzinfo=UTC), datetime(2013, 2, 11, tzinfo=UTC)
+    run = HandRun(dags["example_daily_delays"], start=start, end=end)
+    assert set(run.run().values()) == {"success"}
+    days = "SELECT flight_date, * EXCLUDE flight_date FROM analytics.daily_delays ORDER BY ALL"
+    published = flights.rows(days)
+    assert [row[0].day for row in published[:1] + published[-1:]] == [8, 10]
+
+    flights.rows("UPDATE analytics.daily_delays SET departed = flights")
+    request = {"start_date": "2013-02-08", "end_date": "2013-02-10", "reason": "cancelled is not departed"}
+    backfill = HandRun(wired(DELAYS, request=request))
+    assert set(backfill.run().values()) == {"success"}
+    assert flights.rows(days) == published
+    assert sorted((DAGS / "dbt_flights").rglob("*")) == project, "dbt writes nothing beside the DAGs"
+    with flights.ledger() as ledger:
+        plan = ledger.plan(backfill_id("by_hand", backfill.run_id)).document
+    assert plan["warnings"] == []
+    assert plan["spec"]["transform"]["compiled"]["bounded"] == ['"flights"."raw"."flights"']

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
-from airflow_backfill_provider.errors import TransformRefused, ValidationFailed
+from airflow_backfill_provider.errors import SpecError, TransformRefused, ValidationFailed
 from airflow_backfill_provider.plan import Plan
 
 WIDE = RIGHT.replace("note\nFROM", "note, refunded, 1 AS extra\nFROM")
@@ -102,6 +102,70 @@ def test_a_default_is_the_specs_word_and_without_a_reason_the_plan_warns(taxed: 
         "From 2024-03-01 on the numbers mean something else, which no backfill makes consistent: amounts are net"
         in text
     )
+
+
+def test_a_default_that_nobody_gave_a_reason_for_is_not_published_where_every_row_has_it(taxed: World) -> None:
+    taxed.spec = make_spec(**new_column("0", columns={"tax": {"null_means": "default"}}))
+    with pytest.raises(ValidationFailed, match=r"filled_with_0\(tax\).*where 0 is right, say so: schema\.columns\.tax"):
+        taxed.prepare(**RANGE)
+
+
+def test_a_column_that_the_table_lacks_is_added_by_the_publish_and_stays_after_a_rollback(world: World) -> None:
+    world.spec = make_spec(
+        **new_column("CAST(order_id AS BIGINT)", mode="evolve", columns={"tax": {"null_means": "unknown"}})
+    )
+    before = world.published()
+    scoped = world.prepare(**RANGE)
+    assert about_columns(scoped.plan) == [
+        "schema.mode evolve: the commit of the publish adds tax (BIGINT, comment: NULL: there is a value, and nobody knows it. Added "
+        "by backfill orders.) to analytics.orders. It is NULL in every row outside the range. A rollback puts the range back with "
+        "NULL in it, and leaves the column, since somebody may read it by then."
+    ]
+    assert world.published() == before
+    assert world.publish() == world.publish()
+    assert len(world.warehouse.receipts(scoped.plan.target)) == 1
+    filled = "SELECT count(*), count(tax), sum(tax - order_id) FROM analytics.orders"
+    ((rows, with_tax, off),) = world.engine.rows(filled)
+    assert 0 < with_tax < rows
+    assert off == 0
+    assert "The publish added it." in Report(world).text
+
+    world.rollback()
+    assert world.engine.rows("SELECT count(tax) FROM analytics.orders") == [(0,)]
+    assert world.published() == before
+    assert "NULL in every row of the range" in Report(world).text
+    world.engine.execute("ALTER TABLE analytics.orders DROP COLUMN tax")
+
+
+def test_a_new_column_without_a_type_or_beside_one_that_nobody_named_is_refused_before_anything_is_written(
+    world: World,
+) -> None:
+    declared = {"mode": "evolve", "columns": {"tax": {"null_means": "unknown"}}}
+    for value, error, reason in (
+        ("NULL", SpecError, r"cannot add tax: the SQL yields NULL and no type.*CAST"),
+        ("1 AS tax, 2 AS fee", TransformRefused, r"not in the target: fee \(INTEGER\).*evolve and new_columns"),
+    ):
+        changes = new_column("?", **declared)
+        changes["transform"] = {
+            "sql": changes["transform"]["sql"].replace("? AS tax", value if "fee" in value else f"{value} AS tax")
+        }
+        world.spec = make_spec(**changes)
+        with pytest.raises(error, match=reason):
+            world.scope(**RANGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"columns": {}}, "declare schema.columns.tax"),
+        ({"publish": {"mechanism": "view_swap"}}, "use mechanism replace_partitions or merge without swap"),
+        ({"kind": "correction", "new_columns": [], "columns": {}}, "evolve needs kind: new_column"),
+    ],
+)
+def test_what_evolve_needs_is_said_when_the_spec_is_read(changes: dict[str, Any], reason: str) -> None:
+    schema = {"mode": "evolve", "columns": changes.pop("columns", {"tax": {"null_means": "unknown"}})}
+    with pytest.raises(ValidationError, match=reason):
+        make_spec(**{**new_column("1", **schema), **changes})
 
 
 def test_a_new_column_of_which_nothing_is_said_is_warned_of(taxed: World) -> None:

@@ -14,7 +14,9 @@ from sqlglot import exp
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.warehouses.base import Column, Target
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind
+from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 from airflow_backfill_provider.warehouses.databricks.catalog import parse_description, refuse_kind
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.types import canonical, is_hashable, lossless
@@ -149,3 +151,14 @@ def test_a_description_is_taken_apart() -> None:
 def test_what_a_backfill_must_not_write_is_refused_with_the_right_way(kind: str, provider: str, told: str) -> None:
     with pytest.raises(SpecError, match=f"analytics.orders is {told}"):
         refuse_kind(parse_description(described(kind, provider)), "analytics.orders")
+
+
+def test_a_column_that_a_publish_could_not_take_back_is_refused_with_the_statement_that_adds_it() -> None:
+    added = Column("tax", "decimal(12,2)", added="NULL: it's unknown")
+    target = Target("shop.sales.orders", "day", UTC_DATE, ("id",), (Column("id", "bigint"), added))
+    warehouse = DatabricksWarehouse(lambda _: None)  # type: ignore[arg-type, return-value]
+
+    with pytest.raises(
+        SpecError, match=r"Run: ALTER TABLE shop\.sales\.orders ADD COLUMNS \(`tax` decimal\(12,2\) COMMENT"
+    ):
+        warehouse.growth_cautions(target)

@@ -7,13 +7,15 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import postgres_server
 import pytest
 from postgres_shop import RANGE, Database, Shop, clean_server, pytestmark, raised
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import SpecError, WarehouseError
+from airflow_backfill_provider.warehouses.base import Column
 from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
 
@@ -239,3 +241,18 @@ def test_a_hot_standby_is_refused_before_anything_is_done(shop: Shop, standby: D
     with pytest.raises(WarehouseError, match="hot standby"):
         warehouse.describe("analytics.orders", "day", ["id"])
     warehouse.close()
+
+
+def test_a_column_is_added_by_the_owner_of_the_table_and_another_role_is_told_so_when_it_plans(
+    shop: Shop, role: str
+) -> None:
+    shop.database.execute(*_made_for(role))
+    warehouse = _as(shop, role)
+    target = warehouse.describe("analytics.orders", "day", ["id"])
+    target = replace(target, columns=(*target.columns, Column("tax", "bigint", added="NULL: nobody knows it")))
+
+    with pytest.raises(
+        SpecError, match=f'only its owner .* may, and the connection\'s role is {role}.* Run: GRANT .* TO "{role}"'
+    ):
+        warehouse.growth_cautions(target)
+    assert "Nobody can read" in shop.database.warehouse().growth_cautions(target)[0]
