@@ -379,6 +379,20 @@ class BackfillSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _rows_are_left_out_of_sql(self) -> BackfillSpec:
+        if self.schema_gate.mode != "discard_rows":
+            return self
+        if not self.transform.is_sql:
+            raise ValueError(
+                "schema.mode discard_rows leaves rows out of SQL, and this transform is code: leave them out there"
+            )
+        if self.publish.keep_unmatched:
+            raise ValueError(
+                "schema.mode discard_rows leaves a row out, and keep_unmatched would then keep the published row of its key: use one"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _row_diffs_look_at_the_same_columns(self) -> BackfillSpec:
         left_out = {frozenset(entry.exclude_columns) for entry in self.compare if isinstance(entry, CompareRows)}
         if len(left_out) > 1:
@@ -440,6 +454,15 @@ class BackfillSpec(Frozen):
     def _source_is_named(self) -> BackfillSpec:
         if self.source is None and any(getattr(entry, "against", None) == "source" for entry in self.compare):
             raise ValueError("a comparison against source needs source: {table, partition_by}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_link_is_computed_once(self) -> BackfillSpec:
+        if self.transform.is_chained and self.schema_gate.mode == "discard_rows":
+            raise ValueError(
+                "schema.mode discard_rows computes each partition once more to count what it left out, which a partition that is made "
+                "from those before it (transform.depends_on_past) cannot be; leave the rows out in the SQL"
+            )
         return self
 
     @model_validator(mode="after")

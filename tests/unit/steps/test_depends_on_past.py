@@ -127,6 +127,8 @@ def test_side_by_side_it_is_refused_when_the_plan_is_made_unless_it_reads_its_ow
 def test_what_has_no_order_has_no_past() -> None:
     with pytest.raises(ValidationError, match="which scope: range does not"):
         make_spec(transform={"sql": "SELECT 1", "depends_on_past": True, "scope": "range"})
+    with pytest.raises(ValidationError, match="leave the rows out in the SQL"):
+        spec(schema={"mode": "discard_rows", "max_discarded": 1})
     listed = {"table": "a.b", "partition_by": "c", "key": ["d"], "grain": "list"}
     with pytest.raises(ValidationError, match="whose values have no order"):
         make_spec(target=listed, source=None, compare=[], transform={"sql": "SELECT 1", "depends_on_past": True})
