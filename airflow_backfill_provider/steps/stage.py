@@ -22,6 +22,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
+from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
 from airflow_backfill_provider.steps.live import take_live
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import after, one_by_one, prove_range_scope, together, write
@@ -32,6 +33,9 @@ from airflow_backfill_provider.windows import Partition
 
 _STAGED = frozenset({PartitionState.STAGED, PartitionState.VALIDATED})
 _DONE = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK, PartitionState.SKIPPED})
+
+Recomputes = Callable[[Plan, Sequence[Partition]], Sequence[Recompute]]
+"""From a group of partitions to the runs that recompute it."""
 
 
 @dataclass(frozen=True)
@@ -98,19 +102,28 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     chained = plan.spec.transform.is_chained
     past = _before(work, plan, partitions[0]) if chained else []
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
+    # What an earlier attempt's statement read is not what a link of a chain, or a live partition, is made from by now.
+    may_take_over = not chained and set(plan.live).isdisjoint(partitions)
+    running = left_behind(work, plan, partitions) if may_take_over else []
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
-    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer:
+    tell = telling(work, attempts)
+    recomputes: Recomputes = together if in_range else one_by_one
+    if chained:
+        recomputes = lambda plan, group: [after(plan, group[0], past)]  # noqa: E731
+    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label, tell) as writer:
+        batch = _Batch(work, plan, writer, attempts, recomputes, past if chained else None)
+        for statement in running:
+            started = time.monotonic()
+            batch.keep(take_over(work, plan, partitions, statement, tell), started)
+        missing = [partition for partition in partitions if partition.key not in batch.staged]
+        groups: Iterable[Sequence[Partition]] = [missing] if in_range and missing else _groups(missing)
         if chained:
-            batch = _Batch(work, plan, writer, attempts, lambda plan, group: [after(plan, group[0], past)], past)
-            groups: Iterable[Sequence[Partition]] = [[partition] for partition in partitions]
-        else:
-            batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
-            groups = (partitions,) if in_range else _groups(partitions)
+            groups = [[partition] for partition in missing]
         for group in groups:
             batch.stage(group)
     batch.budgets.require_amounts()
     if batch.failures:
-        others = f"{batch.staged} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
+        others = f"{len(batch.staged)} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
         # What only code said no to may be gone when the task is tried again.
         all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
         raise (CodeFailed if all_of_code else WarehouseError)(
@@ -130,7 +143,7 @@ class _Batch:
         plan: Plan,
         writer: StageWriter,
         attempts: Mapping[str, int],
-        recomputes: Callable[[Plan, Sequence[Partition]], Sequence[Recompute]],
+        recomputes: Recomputes,
         past: list[StagedPartition] | None = None,
     ) -> None:
         """``past``, where partitions are made from those before them, gets each that is staged; a failure ends it then."""
@@ -139,7 +152,7 @@ class _Batch:
         self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
-        self.staged = 0
+        self.staged: set[str] = set()
         self.left_out = 0
         self._is_over = False
 
@@ -171,7 +184,14 @@ class _Batch:
             self._is_over = self._past is not None or (self._plan.spec.compute.fail_fast and not tried_again)
             work.metrics.count(OUTCOMES, outcome="failed")
             return
-        seconds = round((time.monotonic() - started) / len(group), 3)
+        self.keep(staged, started)
+
+    def keep(self, staged: Sequence[StagedPartition], started: float) -> None:
+        """Tell the ledger of these, which were begun at that time of the monotonic clock."""
+        if not staged:
+            return
+        work = self._work
+        seconds = round((time.monotonic() - started) / len(staged), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
@@ -180,7 +200,7 @@ class _Batch:
             work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
         work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
-        self.staged += len(staged)
+        self.staged.update(partition.partition.key for partition in staged)
         if self._past is not None:
             self._past += staged
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
