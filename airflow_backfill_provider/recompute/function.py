@@ -76,7 +76,7 @@ class PythonRecomputer:
     def again(self, recompute: Recompute, suspects: Sequence[Finding]) -> tuple[Recompute, ...]:
         return (recompute,)
 
-    def afterwards(self, recompute: Recompute, staged: StagedPartition) -> Recompute | None:
+    def afterwards(self, recompute: Recompute, staged: Sequence[StagedPartition]) -> Recompute | None:
         """None: what it reads is not known."""
         return None
 
