@@ -90,5 +90,6 @@ class StagingFolder:
             part.unlink(missing_ok=True)
 
 
-def _parts(path: Path) -> tuple[Path, Path]:
-    return path, path.with_name(path.name + ".wal")
+def _parts(path: Path) -> tuple[Path, ...]:
+    """The database, its write-ahead log, and what another process handed over to be taken into it."""
+    return path, path.with_name(path.name + ".wal"), path.with_suffix(".parquet")
