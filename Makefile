@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks lint types format schema guarantees package lowest bench bench-engines bench-size constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks chaos lint types format schema guarantees package lowest bench bench-engines bench-size constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,8 @@ help:
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
 	@echo "make test-databricks  the tests on a local Spark, behind the real Databricks client"
+	@echo "make chaos          backfills under kills, cuts and failures: 240 lives, or SEEDS=n, FIRST=n, or SEED=n alone"
+	@echo "                    BESIDE=600: everybody at once on one table, for so many seconds on each engine"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
 	@echo "make package        build wheel and sdist, install the wheel outside the clone, run its demo"
 	@echo "make lowest         one backfill with the lowest versions that pyproject.toml allows"
@@ -56,7 +58,7 @@ test: install
 
 # Two pytests at once: a scheduler's test mostly waits. Those on a local Spark have a target of their own.
 test-engines: install
-	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not spark" tests/unit tests/contract
+	$(PY) -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder -m "not spark" tests/unit tests/contract tests/chaos
 
 test-scheduler: install
 	$(PY) -m pytest tests/airflow
@@ -64,6 +66,10 @@ test-scheduler: install
 test-databricks: install
 	@.ci/need-spark
 	$(PY) -m pytest -m spark tests/unit tests/contract
+
+chaos: install
+	@.ci/need-postgresql
+	PYTHONPATH=tests:tests/contract:tests/unit/steps $(PY) tests/chaos/chaos.py $(foreach option,SEED SEEDS FIRST BESIDE,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option))))
 
 lint: install
 	$(PY) -m ruff check .

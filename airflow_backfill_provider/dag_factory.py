@@ -116,6 +116,12 @@ def rollback_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
                     title="Force",
                     description="restore even though the range changed since; what gets overwritten is backed up",
                 ),
+                "restore_overwritten": Param(
+                    False,
+                    type="boolean",
+                    title="Bring back what a forced rollback overwrote",
+                    description="undoes a rollback that was forced, while the range is as that left it",
+                ),
             },
             "tags": list(TAGS),
             "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},

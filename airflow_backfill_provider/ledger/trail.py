@@ -18,6 +18,9 @@ MOVED_EVENT = "backfill.moved"
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 
+RECEIPT_EVENT = "receipt"
+"""What one commit to the target did: its ``action``, ``sequence``, and rows ``deleted`` and ``inserted``."""
+
 
 def add_event(
     connection: Connection, backfill_id: str, action: str, *, at: datetime, by: str, detail: Mapping[str, Any]

@@ -19,24 +19,34 @@ class RollbackOperator(BackfillOperator):
 
     :param force: restore even though the range changed since; what gets overwritten is backed up. True, false, or
         text that renders to one of them; templated. Left out, it is the conf's ``force``, or false.
+    :param restore_overwritten: bring back what an earlier forced rollback overwrote, instead. Written as ``force`` is.
     """
 
-    template_fields = (*BackfillOperator.template_fields, "force")
+    template_fields = (*BackfillOperator.template_fields, "force", "restore_overwritten")
     ui_color = "#f5dcdc"
     heeds_stop_signals = False
 
-    def __init__(self, *, force: bool | str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *, force: bool | str | None = None, restore_overwritten: bool | str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.force = force
+        self.restore_overwritten = restore_overwritten
 
     def execute(self, context: Context) -> dict[str, Any]:
         from airflow_backfill_provider.operators.report_files import try_to_write_report
+        from airflow_backfill_provider.steps.overwritten import restore_overwritten
         from airflow_backfill_provider.steps.rollback import rollback
 
         with self.work(context) as work:
-            asked = context["params"].get("force", False) if self.force is None else self.force
+            force = self._asked(context, "force")
+            bring_back = self._asked(context, "restore_overwritten")
+            if force and bring_back:
+                raise RequestError(
+                    "force and restore_overwritten exclude each other: the second undoes the first. Nothing was written."
+                )
             try:
-                result = rollback(work, force=_flag(asked))
+                result = restore_overwritten(work) if bring_back else rollback(work, force=force)
             finally:
                 try_to_write_report(work.ledger, work.backfill_id)
             self.log.info("%s: %s rows deleted, %s inserted.", result.note, result.deleted, result.inserted)
@@ -44,9 +54,10 @@ class RollbackOperator(BackfillOperator):
                 self.log.info("Nobody else could write the table for %.1f s.", result.write_block_seconds)
             return asdict(result)
 
-
-def _flag(written: Any) -> bool:
-    flag = {"true": True, "false": False}.get(str(written).strip().lower())
-    if flag is None:
-        raise RequestError(f"force is {written!r}; it must be true or false. Nothing was written.")
-    return flag
+    def _asked(self, context: Context, name: str) -> bool:
+        own = getattr(self, name)
+        written = context["params"].get(name, False) if own is None else own
+        flag = {"true": True, "false": False}.get(str(written).strip().lower())
+        if flag is None:
+            raise RequestError(f"{name} is {written!r}; it must be true or false. Nothing was written.")
+        return flag

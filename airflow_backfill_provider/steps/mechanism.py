@@ -29,3 +29,8 @@ def undo(warehouse: Warehouse, publish: PublishSpec) -> Change:
     if publish.mechanism == "view_swap":
         return warehouse.swap_view
     return warehouse.swap_children if publish.swap else warehouse.replace_partitions
+
+
+def bring_back(warehouse: Warehouse, publish: PublishSpec) -> Change:
+    """What brings back the rows that a forced rollback overwrote; they were never a partition that could be exchanged."""
+    return warehouse.swap_view if publish.mechanism == "view_swap" else warehouse.replace_partitions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_backfill_provider.warehouses.base import Action, Receipt
 
@@ -54,6 +55,28 @@ def standing_over(receipts: Sequence[Receipt], keys: Collection[str]) -> Receipt
                 standing[key] = [one for one in standing[key] if one.backfill_id != receipt.backfill_id]
     newest = [stack[-1] for stack in standing.values() if stack]
     return max(newest, key=lambda receipt: receipt.sequence, default=None)
+
+
+def since_rollback(receipts: Sequence[Receipt], backfill_id: str) -> list[Receipt]:
+    """Every commit after the newest that rolled the backfill back, oldest first; all that are left where there is none."""
+    ordered = _ordered(receipts)
+    rollbacks = [
+        number
+        for number, one in enumerate(ordered, 1)
+        if (one.backfill_id, one.action) == (backfill_id, Action.ROLLBACK)
+    ]
+    return ordered[max(rollbacks, default=0) :]
+
+
+def receipt_detail(receipt: Receipt) -> dict[str, Any]:
+    """What the audit trail keeps of it, in a :data:`~airflow_backfill_provider.ledger.trail.RECEIPT_EVENT`."""
+    return {
+        "action": str(receipt.action),
+        "sequence": receipt.sequence,
+        "partitions": len(receipt.keys),
+        "deleted": receipt.deleted,
+        "inserted": receipt.inserted,
+    }
 
 
 def _ordered(receipts: Sequence[Receipt]) -> list[Receipt]:

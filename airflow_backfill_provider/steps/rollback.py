@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.quantities import write_duration
-from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import undo
 from airflow_backfill_provider.steps.metrics import OUTCOMES
-from airflow_backfill_provider.steps.receipts import longest_write_block, standing_over
+from airflow_backfill_provider.steps.overwritten import keep_overwritten, refuse_brought_back
+from airflow_backfill_provider.steps.receipts import standing_over
 from airflow_backfill_provider.steps.replaced import published
-from airflow_backfill_provider.steps.settle import same_rows, settle, staged_fingerprints, way_back_has_ended
-from airflow_backfill_provider.steps.work import Work, staged_partition
-from airflow_backfill_provider.warehouses.base import (
-    Action,
-    Backup,
-    Fingerprint,
-    Publication,
-    Published,
-    Receipt,
-    Staged,
+from airflow_backfill_provider.steps.restore import (
+    Restoration,
+    RollbackResult,
+    require_backup,
+    require_restored,
+    restore,
 )
-from airflow_backfill_provider.windows import Partition, merge
-
-
-@dataclass(frozen=True)
-class RollbackResult:
-    """What was restored."""
-
-    restored: bool
-    """False when the range was rolled back before."""
-    partitions: int
-    deleted: int
-    inserted: int
-    note: str = ""
-    write_block_seconds: float | None = None
-    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
+from airflow_backfill_provider.steps.settle import settle, staged_fingerprints, way_back_has_ended
+from airflow_backfill_provider.steps.work import Work, staged_partition
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Staged
+from airflow_backfill_provider.windows import Partition
 
 
 def rollback(work: Work, *, force: bool = False) -> RollbackResult:
@@ -72,6 +54,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     state = work.ledger.backfill(work.backfill_id).state
     if not written.published and not written.undone:
         if state is BackfillState.ROLLED_BACK:
+            refuse_brought_back(work, plan)
             return _restored_before(work.ledger.counts(work.backfill_id)[PartitionState.ROLLED_BACK])
         raise PublishRefused(
             f"Backfill {work.backfill_id} never published or had nothing to publish ({state}); there is nothing to undo."
@@ -87,8 +70,9 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     if not written.published:
         if state is not BackfillState.ROLLED_BACK:
             undone = plan.select(sorted(written.undone))
-            _require_restored(work, plan, undone, marks)
+            require_restored(work, plan, undone, marks)
             _record(work)
+        refuse_brought_back(work, plan)
         return _restored_before(len(written.undone))
     standing = standing_over(work.warehouse.receipts(plan.target), written.published)
     if standing is not None and standing.backfill_id != work.backfill_id:
@@ -98,70 +82,26 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     if backfill.backup_location is None:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
-    after = _require_backup(work, plan, backup, marks)
     restored = plan.select(sorted(written.published))
-    receipts: list[Receipt] = []
-    restore = undo(work.warehouse, plan.spec.publish)
-    with _range_lock(work, plan, receipts):
-        before = _before(work, plan, restored, force=force)
-        # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
-        for unit in reversed(_units(plan, restored)):
-            publication = Publication(
-                backfill_id=work.backfill_id,
-                action=Action.ROLLBACK,
-                plan_hash=plan.plan_hash,
-                partitions=unit,
-                rows=backup,
-                before={partition.key: before[partition.key] for partition in unit},
-                after={partition.key: after[partition.key] for partition in unit},
-                keys_may_repeat=force,
-            )
-            receipts.append(restore(plan.target, publication))
-            record_lock(work, receipts[-1])
-    _require_restored(work, plan, restored, after)
-    _record(work)
-    return RollbackResult(
-        True,
-        len(restored),
-        deleted=sum(receipt.deleted for receipt in receipts),
-        inserted=sum(receipt.inserted for receipt in receipts),
-        note=("restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits")
-        + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
-        write_block_seconds=longest_write_block(receipts),
+    result = restore(
+        work,
+        plan,
+        Restoration(
+            Action.ROLLBACK,
+            backup,
+            require_backup(work, plan, backup, plan.partitions, marks),
+            restored,
+            undo(work.warehouse, plan.spec.publish),
+            keys_may_repeat=force,
+        ),
+        lambda: _before(work, plan, restored, force=force),
     )
+    _record(work)
+    return result
 
 
 def _restored_before(partitions: int) -> RollbackResult:
     return RollbackResult(False, partitions, 0, 0, note="rolled back before; nothing to do")
-
-
-def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:
-    """The plan's units, without what was not published."""
-    chosen = set(restored)
-    units = [tuple(partition for partition in unit if partition in chosen) for unit in plan.units()]
-    return [unit for unit in units if unit]
-
-
-def _require_restored(work: Work, plan: Plan, restored: Sequence[Partition], marks: Mapping[str, Fingerprint]) -> None:
-    found = work.warehouse.fingerprint(plan.target, Published(), restored)
-    wrong = [key for key, mark in found.items() if not same_rows(marks[key], mark)]
-    if wrong:
-        raise PublishRefused(
-            f"The range was restored, but {', '.join(wrong[:5])} does not equal the backup: something else wrote to "
-            f"{plan.target.table} since. Nothing was written again; mend those rows and clear this task."
-        )
-
-
-@contextmanager
-def _range_lock(work: Work, plan: Plan, receipts: Sequence[Receipt]) -> Iterator[None]:
-    """Hold the range's lock; when it breaks before the first receipt, nothing was written and the lock is given back."""
-    work.ledger.claim_range(work.backfill_id, merge(plan.partitions), by=work.by)
-    try:
-        yield
-    except BaseException:
-        if not receipts:
-            work.ledger.release_range(work.backfill_id)
-        raise
 
 
 def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: bool) -> Mapping[str, Fingerprint]:
@@ -182,10 +122,7 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
                 moved,
             )
         return ours
-    backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, restored, label="forced")
-    detail: dict[str, Any] = {"location": backup.location, "fingerprints": {k: asdict(m) for k, m in marks.items()}}
-    work.ledger.record_event(work.backfill_id, "forced_backup", by=work.by, detail=detail)
-    return marks
+    return keep_overwritten(work, plan, restored)
 
 
 def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:
@@ -200,21 +137,6 @@ def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) ->
             'so nothing shows whether the range changed since. {"force": true} restores it and keeps a copy of what it '
             "overwrites. Nothing was written."
         ) from error
-
-
-def _require_backup(
-    work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fingerprint]
-) -> Mapping[str, Fingerprint]:
-    """The backup's fingerprints by this engine's version; says that it is gone or changed before anything is touched."""
-    try:
-        found = work.warehouse.fingerprint(plan.target, backup, plan.partitions)
-    except BackfillError as error:
-        raise PublishRefused(
-            f"The backup {backup.location} of {work.backfill_id} cannot be read: {error} Nothing was written."
-        ) from error
-    if found.keys() != marks.keys() or not all(same_rows(mark, found[key]) for key, mark in marks.items()):
-        raise PublishRefused(f"The backup {backup.location} is not what was backed up. Nothing was written.")
-    return found
 
 
 def _record(work: Work) -> None:

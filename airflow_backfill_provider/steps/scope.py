@@ -155,6 +155,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         _revise(work, plan, run, restage, "; ".join(reasons))
     elif state is not BackfillState.PLANNED:
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
+    _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=True, note="; ".join([*reasons, *_drift(plan, work)]))
 
 
@@ -243,14 +244,20 @@ def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: 
         by=work.by,
         reason=reason,
     )
-    _record_policy(work, plan)
+
+
+_NOT_REQUIRED = "approval.not_required"
 
 
 def _record_policy(work: Work, plan: Plan) -> None:
-    """A plan that nobody has to approve says so in the audit trail, and by which rule."""
-    if not is_needed(plan, Gate.PLAN):
-        detail = {"reason": not_needed(plan), "plan_hash": plan.plan_hash, "spec_hash": plan.spec_hash}
-        work.ledger.record_event(plan.backfill_id, "approval.not_required", by="the spec's policy", detail=detail)
+    """A plan that nobody has to approve says so in the audit trail, once, and by which rule."""
+    if is_needed(plan, Gate.PLAN):
+        return
+    # A scope that was killed before it came here left the plan alone behind, and the next one has to say it.
+    if plan.plan_hash in {event.detail["plan_hash"] for event in work.ledger.events(plan.backfill_id, _NOT_REQUIRED)}:
+        return
+    detail = {"reason": not_needed(plan), "plan_hash": plan.plan_hash, "spec_hash": plan.spec_hash}
+    work.ledger.record_event(plan.backfill_id, _NOT_REQUIRED, by="the spec's policy", detail=detail)
 
 
 def _stored(work: Work, plan: Plan, run: Run, *, revision: int) -> StoredPlan:

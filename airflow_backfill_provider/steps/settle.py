@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, RECEIPT_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.moves import end_of_way_back
-from airflow_backfill_provider.steps.receipts import Written, written_by
+from airflow_backfill_provider.steps.receipts import Written, receipt_detail, written_by
 from airflow_backfill_provider.steps.replaced import published, replaced
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published
@@ -102,8 +102,7 @@ def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
     reason = _GIVEN_UP if given_up else ""
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
     for receipt in written.publishes:
-        detail = {"sequence": receipt.sequence, "deleted": receipt.deleted, "inserted": receipt.inserted}
-        work.ledger.record_event(work.backfill_id, "receipt", by=work.by, detail=detail)
+        work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
     work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
     if wrong:
         work.ledger.move(

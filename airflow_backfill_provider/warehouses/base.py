@@ -244,6 +244,8 @@ class Action(StrEnum):
 
     PUBLISH = "publish"
     ROLLBACK = "rollback"
+    RESTORE = "restore"
+    """What a forced rollback overwrote was brought back."""
 
 
 @dataclass(frozen=True)

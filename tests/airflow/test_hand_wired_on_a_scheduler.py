@@ -119,7 +119,7 @@ def test_a_dag_of_the_team_fills_the_stage_once_per_partition_and_a_run_of_it_ca
     dag_id, theirs = "backfill__busiest_hours", "busiest_hours_of_a_day"
     conf = {"start_date": "2013-02-08", "end_date": "2013-02-09", "reason": "the table is new"}
     run_id = api.trigger(dag_id, conf)
-    assert api.wait_for_run(dag_id, run_id) == "success", api.failures(dag_id, run_id)
+    assert api.wait_for_run(dag_id, run_id, timeout=600) == "success", api.failures(dag_id, run_id)
     assert [(row[0].day, row[1]) for row in rows("SELECT * FROM analytics.busiest_hours ORDER BY ALL")] == [
         (day, origin) for day in (8, 9) for origin in ("EWR", "JFK", "LGA")
     ]

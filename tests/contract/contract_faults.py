@@ -271,6 +271,11 @@ class _Connection(psycopg.Connection[Any]):
 
 class InterruptedPostgres(Postgres):
     _copies = count()
+    busy = (
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'backfill' "
+        "AND state <> 'idle'"
+    )
+    """Asks for each session of the warehouse that is at work."""
 
     def __init__(self) -> None:
         self.opened: list[Any] = []
@@ -287,7 +292,7 @@ class InterruptedPostgres(Postgres):
     def open(self) -> Warehouse:
         from airflow_backfill_provider.warehouses.postgres import PostgresWarehouse
 
-        address = self.address | {"dbname": self.database, "application_name": _OURS}
+        address = self.address | {"dbname": self.database, "application_name": "backfill"}
         self.opened.append(PostgresWarehouse(lambda: _Connection.connect(**address), lock_timeout=timedelta(seconds=5)))
         return self.opened[-1]
 
@@ -308,23 +313,19 @@ class InterruptedPostgres(Postgres):
         return step == "COMMIT"
 
     def stored(self) -> set[str]:
-        schema = "safe_backfill_staging"
         rows = self.rows(
-            f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' AND tablename <> 'stored_tables'"
+            "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = to_regnamespace('safe_backfill_staging') AND c.relkind = 'r' "
+            "AND c.relname <> 'stored_tables' AND NOT EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = c.oid)"
         )
         names = {name for (name,) in rows}
         return names - {f"{name}_r" for name in names}  # the receipts of a shadow go with it
 
     def is_idle(self) -> bool:
         """Within a moment, in which the server notices that a process is gone."""
-        busy = (
-            f"SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{_OURS}' "
-            "AND state <> 'idle'"
-        )
         until = time.monotonic() + 5
-        while self.rows(busy) and time.monotonic() < until:
+        while self.rows(self.busy) and time.monotonic() < until:
             time.sleep(0.02)
-        return not self.rows(busy)
+        return not self.rows(self.busy)
 
     def close(self) -> None:
         self._let_go()
@@ -380,9 +381,6 @@ class InterruptedPostgres(Postgres):
         Fault("lock timeout", _wait_for_a_lock, (LockTimeout,), may_be_mended=True),
     )
 
-
-_OURS = "backfill"
-"""The application name of the warehouse's own connections."""
 
 RIGS: list[type[Rig]] = []
 if importlib.util.find_spec("duckdb"):

@@ -26,7 +26,7 @@ def trail(facts: Facts) -> Section:
 
 _ABOUT_ANSWERS = frozenset({"approval.asked", "approval.decided", "approval.not_counted", "approval.not_required"})
 _SHOWN_ACTIONS = frozenset(
-    {"backfill.opened", audit.MOVED_EVENT, audit.REVISED_EVENT, "backup.recorded", "receipt", *_ABOUT_ANSWERS}
+    {"backfill.opened", audit.MOVED_EVENT, audit.REVISED_EVENT, "backup.recorded", audit.RECEIPT_EVENT, *_ABOUT_ANSWERS}
 )
 
 
@@ -35,8 +35,9 @@ def _shown(event: EventRecord) -> dict[str, object]:
     match event.action:
         case audit.MOVED_EVENT:
             what = f"{detail['from']} → {detail['to']}"
-        case "receipt":
-            what = f"committed: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"
+        case audit.RECEIPT_EVENT:
+            done = {"rollback": "rolled back", "restore": "brought back what was overwritten"}
+            what = f"{done.get(detail.get('action', ''), 'committed')}: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"
         case "backup.recorded":
             what = f"backed up {detail['partitions']:,} partitions"
         case "approval.decided":

@@ -155,6 +155,10 @@ def test_a_rollback_takes_the_id_and_the_force_of_its_arguments(shop: Shop) -> N
     assert undo(backfill_id="{{ '" + found + "' }}", force="{{ 'True' }}")["restored"] is True
     assert shop.corrected() == []
     assert undo(backfill_id=found)["restored"] is False
+    with pytest.raises(AirflowFailException, match="exclude each other"):
+        undo(backfill_id=found, force=True, restore_overwritten=True)
+    assert undo(backfill_id=found, restore_overwritten="{{ 'true' }}")["restored"] is True
+    assert shop.corrected() == [4]
 
 
 def test_a_spec_that_cannot_be_read_fails_the_task_in_the_words_of_the_factory(shop: Shop) -> None:
@@ -187,7 +191,7 @@ def test_the_dag_is_stored_and_read_by_the_scheduler_with_every_form_of_spec(sho
         (AtomicPublishOperator, {"backfill_id"}),
         (AnnouncePublishOperator, {"backfill_id", "published"}),
         (ReportOperator, {"backfill_id"}),
-        (RollbackOperator, {"backfill_id", "force"}),
+        (RollbackOperator, {"backfill_id", "force", "restore_overwritten"}),
     ],
 )
 def test_template_fields_are_the_documented_ones(operator: Any, fields: set[str]) -> None:

@@ -23,6 +23,8 @@ from airflow_backfill_provider.steps.stage import stage_batch
 BY_WEEK: dict[str, Any] = {"publish": {"unit": "week", "lock_timeout": "2s"}}
 SWAPPED: dict[str, Any] = {"publish": {"mechanism": "view_swap", "lock_timeout": "2s"}}
 THREE_DAYS = {"start_date": DAYS[0], "end_date": DAYS[2]}
+READS = ("SELECT", "ATTACH", "SET", "RESET", "USE", "DETACH", "BEGIN")
+"""How statements begin that write nothing: what these find is what the next write finds."""
 
 
 @dataclass

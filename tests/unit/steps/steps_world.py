@@ -14,9 +14,11 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.control_period import Control, hold_control
+from airflow_backfill_provider.steps.overwritten import restore_overwritten
 from airflow_backfill_provider.steps.publish import PublishResult, publish
 from airflow_backfill_provider.steps.report import Summary, conclude
-from airflow_backfill_provider.steps.rollback import RollbackResult, rollback
+from airflow_backfill_provider.steps.restore import RollbackResult
+from airflow_backfill_provider.steps.rollback import rollback
 from airflow_backfill_provider.steps.scope import Run, Scoped, scope
 from airflow_backfill_provider.steps.stage import StageResult, stage_batch
 from airflow_backfill_provider.steps.trial import TrialResult, try_partition
@@ -152,6 +154,9 @@ class World:
 
     def rollback(self, backfill: str | None = None, *, force: bool = False) -> RollbackResult:
         return rollback(self.work(backfill), force=force)
+
+    def restore_overwritten(self, backfill: str | None = None) -> RollbackResult:
+        return restore_overwritten(self.work(backfill))
 
     def run(self, **conf: Any) -> Summary:
         """The whole life."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from contract_faults import RIGS, Rig
-from killed_step import THREE_DAYS, Place, killed
+from killed_step import READS, THREE_DAYS, Place, killed
 from steps_world import DAYS, World
 
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
@@ -113,10 +113,6 @@ def test_staging_killed_before_any_statement_keeps_whole_partitions_and_converge
         assert conclude(world.work()).backfill.state is BackfillState.COMPLETED, len(reused)
     assert reused[0] == 0
     assert reused[-1] == 3
-
-
-READS = ("SELECT", "ATTACH", "SET", "RESET", "USE", "DETACH", "BEGIN")
-"""What these find is what the next write finds, and a trial has many of them."""
 
 
 def test_a_trial_killed_before_any_write_leaves_the_table_alone_and_the_next_one_passes(place: Place) -> None:

@@ -21,6 +21,7 @@ from airflow_backfill_provider.errors import (
     WarehouseError,
 )
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import RECEIPT_EVENT
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch
@@ -123,6 +124,45 @@ def test_a_forced_rollback_keeps_a_copy_of_what_it_overwrites(world: World) -> N
     (forced,) = [event for event in events if event.action == "forced_backup"]
     kept = {item.location for item in world.warehouse.storage()}
     assert forced.detail["location"] in kept
+
+
+def test_what_a_forced_rollback_overwrote_can_be_brought_back_once(world: World) -> None:
+    world.run()
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9200, DATE '2024-03-04', 1, 'a fix')")
+    fixed = world.published()
+    world.rollback(force=True)
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9201, DATE '2024-04-01', 1, 'a later day')")
+    later = [row for row in world.published() if row[0] == 9201]
+
+    assert world.restore_overwritten().restored
+    assert world.published() == sorted([*fixed, *later], key=repr)
+    assert not world.restore_overwritten().restored
+    assert world.published() == sorted([*fixed, *later], key=repr)
+    with pytest.raises(PublishRefused, match="what that overwrote was brought back on"):
+        world.rollback()
+    receipts = [event.detail["action"] for event in world.ledger.events(world.id, RECEIPT_EVENT)]
+    assert receipts == ["publish", "rollback", "restore"]
+    other = make_spec(transform={"sql": world.spec.transform.sql.replace("NULL", "-1")})
+    world.run_id, world.spec = "run 2", other
+    summary = world.run(start_date=DAYS[5], end_date=DAYS[6])
+    assert summary.backfill.state is BackfillState.COMPLETED, "the range is free for the next backfill"
+
+
+def test_nothing_is_brought_back_over_rows_that_were_written_after_the_rollback(world: World) -> None:
+    world.run()
+    with pytest.raises(RequestError, match=r"No rollback of backfill .* was forced"):
+        world.restore_overwritten()
+    world.rollback(force=True)
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9200, DATE '2024-03-04', 1, 'a fix')")
+    published = world.published()
+    with pytest.raises(TargetMoved, match=r"2024-03-04: \d+ rows restored, \d+ now"):
+        world.restore_overwritten()
+    assert world.published() == published
+    world.engine.execute("DELETE FROM analytics.orders WHERE order_id = 9200")
+    first, world.run_id = world.id, "run 2"
+    world.run(start_date=DAYS[2], end_date=DAYS[3])
+    with pytest.raises(PublishRefused, match=f"Backfill {world.id} wrote to this range after the rollback of {first}"):
+        world.restore_overwritten(first)
 
 
 def test_rollback_out_of_order_is_refused(world: World) -> None:

@@ -197,6 +197,18 @@ def test_a_forced_rollback_points_back_over_a_change_in_the_range_and_keeps_a_co
     assert [item.kind for item in viewed.warehouse.storage()].count("backup") == 2
 
 
+def test_the_view_shows_again_what_a_forced_rollback_overwrote(viewed: World) -> None:
+    viewed.run()
+    viewed.engine.execute(f"UPDATE {shown(viewed)} SET note = 'since' WHERE order_id = 201")
+    since, version = viewed.published(), shown(viewed)
+    viewed.rollback(force=True)
+
+    assert viewed.restore_overwritten().restored
+
+    assert (shown(viewed), viewed.published()) == (version, since)
+    assert actions(viewed) == [Action.PUBLISH, Action.ROLLBACK, Action.RESTORE]
+
+
 def test_a_rollback_works_after_the_old_version_expired(viewed: World) -> None:
     before = viewed.published()
     viewed.run()

@@ -1,0 +1,131 @@
+"""What a forced rollback overwrites: copied aside before, and brought back when that turns out to have been wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from airflow_backfill_provider.errors import PublishRefused, RequestError, TargetMoved
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.mechanism import bring_back
+from airflow_backfill_provider.steps.receipts import since_rollback
+from airflow_backfill_provider.steps.restore import Restoration, RollbackResult, require_backup, restore
+from airflow_backfill_provider.steps.settle import same_rows
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published
+from airflow_backfill_provider.windows import Partition
+
+_EVENT = "forced_backup"
+
+
+def keep_overwritten(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Mapping[str, Fingerprint]:
+    """Copy aside what the partitions hold now, record where, and return its fingerprints."""
+    backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, partitions, label="forced")
+    detail: dict[str, Any] = {"location": backup.location, "fingerprints": {k: asdict(m) for k, m in marks.items()}}
+    work.ledger.record_event(work.backfill_id, _EVENT, by=work.by, detail=detail)
+    return marks
+
+
+def restore_overwritten(work: Work) -> RollbackResult:
+    """Bring back what the forced rollback of this backfill overwrote; a second call does nothing.
+
+    The backfill stays rolled back: those rows are not what it published.
+
+    :raises RequestError: no rollback of it was forced; nothing was written.
+    :raises PublishRefused: the rollback is not over, somebody published since, or the copy is gone; nothing was written.
+    :raises TargetMoved: the range is no longer what the rollback restored; nothing was written.
+    """
+    plan, copies = work.stored_plan(), _copies(work)
+    keys = frozenset(key for marks in copies.values() for key in marks)
+    receipts = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
+    later = [receipt for receipt in receipts if not keys.isdisjoint(receipt.keys)]
+    state = work.ledger.backfill(work.backfill_id).state
+    if state is not BackfillState.ROLLED_BACK:
+        raise PublishRefused(
+            f"The rollback of backfill {work.backfill_id} is not over (it is {state}); clear its failed task first. "
+            "Nothing was written."
+        )
+    for receipt in later:
+        if receipt.action is not Action.RESTORE or receipt.backfill_id != work.backfill_id:
+            raise PublishRefused(
+                f"Backfill {receipt.backfill_id} wrote to this range after the rollback of {work.backfill_id}. Nothing was written."
+            )
+    left = keys.difference(*(receipt.keys for receipt in later))
+    results = [
+        _restore(work, plan, Backup(location), {key: mark for key, mark in marks.items() if key in left})
+        for location, marks in copies.items()
+        if not left.isdisjoint(marks)
+    ]
+    work.ledger.release_range(work.backfill_id)  # also what a task that died after its commit still held
+    if not results:
+        return RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")
+    return RollbackResult(
+        True,
+        len(left),
+        deleted=sum(result.deleted for result in results),
+        inserted=sum(result.inserted for result in results),
+        note="; ".join(result.note for result in results),
+        write_block_seconds=max((one.write_block_seconds for one in results if one.write_block_seconds), default=None),
+    )
+
+
+def _restore(work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fingerprint]) -> RollbackResult:
+    partitions = plan.select(sorted(marks))
+    restoration = Restoration(
+        Action.RESTORE,
+        backup,
+        require_backup(work, plan, backup, partitions, marks),
+        partitions,
+        bring_back(work.warehouse, plan.spec.publish),
+        keys_may_repeat=True,
+    )
+    return restore(work, plan, restoration, lambda: _rolled_back(work, plan, partitions))
+
+
+def refuse_brought_back(work: Work, plan: Plan) -> None:
+    """:raises PublishRefused: what the backfill's forced rollback overwrote was brought back, so that it is rolled back no more."""
+    later = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
+    own = [one for one in later if (one.backfill_id, one.action) == (work.backfill_id, Action.RESTORE)]
+    if own:
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} was rolled back by force, and what that overwrote was brought back on "
+            f"{own[-1].committed_at:%Y-%m-%dT%H:%M:%SZ}. Nothing was written. A new backfill, with the SQL as it was, brings "
+            "the old rows."
+        )
+
+
+def _copies(work: Work) -> dict[str, dict[str, Fingerprint]]:
+    """Where the last copy of each partition is, and its fingerprint there: a forced rollback that broke copies again what is left."""
+    last: dict[str, tuple[str, Fingerprint]] = {}
+    for event in work.ledger.events(work.backfill_id, _EVENT):
+        for key, mark in event.detail["fingerprints"].items():
+            last[key] = (event.detail["location"], Fingerprint(**mark))
+    if not last:
+        raise RequestError(
+            f"No rollback of backfill {work.backfill_id} was forced, so none overwrote what it did not publish. Nothing was written."
+        )
+    copies: dict[str, dict[str, Fingerprint]] = {}
+    for key, (location, mark) in last.items():
+        copies.setdefault(location, {})[key] = mark
+    return copies
+
+
+def _rolled_back(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Mapping[str, Fingerprint]:
+    """What the range holds: what the rollback restored."""
+    restored = work.ledger.backfill(work.backfill_id).backup_fingerprints
+    found = work.warehouse.fingerprint(plan.target, Published(), partitions)
+    moved = {
+        key: (mark.rows, found[key].rows)
+        for key in found
+        if not same_rows(mark := Fingerprint(**restored[key]), found[key])
+    }
+    if moved:
+        counts = ", ".join(f"{key}: {old} rows restored, {new} now" for key, (old, new) in list(moved.items())[:5])
+        raise TargetMoved(
+            f"{len(moved)} partitions changed after backfill {work.backfill_id} was rolled back ({counts}). Bringing back what "
+            "the rollback overwrote would lose that. Nothing was written.",
+            moved,
+        )
+    return found

@@ -1,0 +1,131 @@
+"""Restore: put the rows of a backup in the place of what the range holds, unit by unit, each in one commit with its receipt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from airflow_backfill_provider.errors import BackfillError, PublishRefused
+from airflow_backfill_provider.ledger.trail import RECEIPT_EVENT
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.locked import locked_words, record_lock
+from airflow_backfill_provider.steps.mechanism import Change
+from airflow_backfill_provider.steps.receipts import longest_write_block, receipt_detail
+from airflow_backfill_provider.steps.settle import same_rows
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Receipt
+from airflow_backfill_provider.windows import Partition, merge
+
+Marks = Mapping[str, Fingerprint]
+
+
+@dataclass(frozen=True)
+class RollbackResult:
+    """What was restored."""
+
+    restored: bool
+    """False when the range was restored before."""
+    partitions: int
+    deleted: int
+    inserted: int
+    note: str = ""
+    write_block_seconds: float | None = None
+    """How long nobody else could write the table, in the longest commit of this call; None where nobody was kept out."""
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What is put where, and how."""
+
+    action: Action
+    backup: Backup
+    after: Marks
+    """What the backup holds, by partition key."""
+    partitions: Sequence[Partition]
+    change: Change
+    keys_may_repeat: bool
+
+
+def restore(work: Work, plan: Plan, restoration: Restoration, look: Callable[[], Marks]) -> RollbackResult:
+    """Restore, and show that the range holds what the backup does; the caller records it.
+
+    :param look: says what the range holds now; asked once the range is locked, and raises where nothing may be written.
+    :raises RangeLocked: another backfill, or a live run, owns part of the range; nothing was written.
+    :raises PublishRefused: the range is not what ``look`` said, or not what was restored.
+    """
+    receipts: list[Receipt] = []
+    with _range_lock(work, plan, receipts):
+        before = look()
+        # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
+        for unit in reversed(_units(plan, restoration.partitions)):
+            publication = Publication(
+                backfill_id=work.backfill_id,
+                action=restoration.action,
+                plan_hash=plan.plan_hash,
+                partitions=unit,
+                rows=restoration.backup,
+                before={partition.key: before[partition.key] for partition in unit},
+                after={partition.key: restoration.after[partition.key] for partition in unit},
+                keys_may_repeat=restoration.keys_may_repeat,
+            )
+            receipt = restoration.change(plan.target, publication)
+            receipts.append(receipt)
+            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
+            record_lock(work, receipt)
+    require_restored(work, plan, restoration.partitions, restoration.after)
+    return RollbackResult(
+        True,
+        len(restoration.partitions),
+        deleted=sum(receipt.deleted for receipt in receipts),
+        inserted=sum(receipt.inserted for receipt in receipts),
+        note=("restored in one commit" if len(receipts) == 1 else f"restored in {len(receipts)} commits")
+        + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
+        write_block_seconds=longest_write_block(receipts),
+    )
+
+
+def require_backup(work: Work, plan: Plan, backup: Backup, partitions: Sequence[Partition], marks: Marks) -> Marks:
+    """The backup's fingerprints by this engine's version; says that it is gone or changed before anything is touched.
+
+    :raises PublishRefused: it is; nothing was written.
+    """
+    try:
+        found = work.warehouse.fingerprint(plan.target, backup, partitions)
+    except BackfillError as error:
+        raise PublishRefused(
+            f"The backup {backup.location} of {work.backfill_id} cannot be read: {error} Nothing was written."
+        ) from error
+    if found.keys() != marks.keys() or not all(same_rows(mark, found[key]) for key, mark in marks.items()):
+        raise PublishRefused(f"The backup {backup.location} is not what was backed up. Nothing was written.")
+    return found
+
+
+def require_restored(work: Work, plan: Plan, restored: Sequence[Partition], marks: Marks) -> None:
+    """:raises PublishRefused: a partition does not hold what was restored."""
+    found = work.warehouse.fingerprint(plan.target, Published(), restored)
+    wrong = [key for key, mark in found.items() if not same_rows(marks[key], mark)]
+    if wrong:
+        raise PublishRefused(
+            f"The range was restored, but {', '.join(wrong[:5])} does not equal the backup: something else wrote to "
+            f"{plan.target.table} since. Nothing was written again; mend those rows and clear this task."
+        )
+
+
+def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, ...]]:
+    """The plan's units, without what is not restored."""
+    chosen = set(restored)
+    units = [tuple(partition for partition in unit if partition in chosen) for unit in plan.units()]
+    return [unit for unit in units if unit]
+
+
+@contextmanager
+def _range_lock(work: Work, plan: Plan, receipts: Sequence[Receipt]) -> Iterator[None]:
+    """Hold the range's lock; when it breaks before the first receipt, nothing was written and the lock is given back."""
+    work.ledger.claim_range(work.backfill_id, merge(plan.partitions), by=work.by)
+    try:
+        yield
+    except BaseException:
+        if not receipts:
+            work.ledger.release_range(work.backfill_id)
+        raise
