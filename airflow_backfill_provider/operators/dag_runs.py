@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import DagRunState
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
@@ -17,7 +18,7 @@ from airflow_backfill_provider.spec.transforms import DagTransform
 if TYPE_CHECKING:
     from airflow_backfill_provider.recompute import Elsewhere, Progress
 
-_GOING = ("queued", "running")
+_GOING = (DagRunState.QUEUED, DagRunState.RUNNING)
 
 
 def dag_runs(spec: BackfillSpec, context: Context) -> Elsewhere:
@@ -61,7 +62,7 @@ class DagRuns:
         from airflow_backfill_provider.recompute import Progress
 
         try:
-            state = str(self._ti.get_dagrun_state(self._dag.dag_id, handle))
+            state = DagRunState(self._ti.get_dagrun_state(self._dag.dag_id, handle))
         except AirflowRuntimeError as error:
             raise CodeFailed(f"The run {handle} of {self._dag.dag_id} cannot be looked at: {error}.") from error
         if state in _GOING:

@@ -159,6 +159,18 @@ def test_its_failure_is_ours_and_what_it_gives_later_is_not_taken(world: World) 
     assert addresses[0] != addresses[1]
 
 
+def test_a_file_that_comes_late_is_a_leftover_that_can_be_dropped(on_duckdb: World) -> None:
+    team, warehouse = Team(on_duckdb, fails=True), on_duckdb.warehouse
+    with pytest.raises(CodeFailed):
+        stage_batch(team.work(), on_duckdb.scope(**ONE).batches[0].keys)
+    assert warehouse.storage() == ()
+    team.write(next(iter(team.runs)))
+    (late,) = warehouse.storage()
+    assert (late.backfill_id, late.kind) == (on_duckdb.id, "stage")
+    warehouse.drop(late.location)
+    assert warehouse.storage() == ()
+
+
 def test_a_stop_ends_the_run(on_duckdb: World) -> None:
     team = Team(on_duckdb, looks=100)
     keys = on_duckdb.scope(**ONE).batches[0].keys
