@@ -92,5 +92,5 @@ class DagRuns:
                     json={"state": "failed"},
                     headers={"Authorization": f"Bearer {token}"},
                 ).raise_for_status()
-        except (AirflowException, httpx.HTTPError, KeyError) as error:
+        except (AirflowException, AirflowRuntimeError, httpx.HTTPError, KeyError, ValueError) as error:
             raise CodeFailed(f"{conn_id}: {type(error).__name__}") from error
