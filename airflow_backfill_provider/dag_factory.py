@@ -237,6 +237,12 @@ def _backfill_params() -> dict[str, Param]:
         ),
         "restage": Param(False, type="boolean", title="Throw staged work away and stage again"),
         "rebase": Param(False, type="boolean", title="Recompute exactly the partitions whose published rows moved"),
+        "drill": Param(
+            False,
+            type="boolean",
+            title="Drill",
+            description="rehearse: one staged partition is damaged on purpose, nothing is published; without a range: the last three partitions",
+        ),
         "waive_approval": Param(
             "",
             type="string",

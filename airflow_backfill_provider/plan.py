@@ -29,6 +29,7 @@ from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
+from airflow_backfill_provider.unfit_rows import fitting, of_one_row
 from airflow_backfill_provider.warehouses.base import (
     Capabilities,
     ChildSwap,
@@ -101,7 +102,15 @@ class Plan(Frozen):
     def recomputer(self) -> Recomputer:
         """What recomputes the partitions as they were planned."""
         kept = self.target.column_names if self.discarded else ()
-        return recomputer_of(self.spec, self.dialect, self.arrived, kept)
+        leaves_out = self.spec.schema_gate.mode == "discard_rows"
+        return recomputer_of(
+            self.spec, self.dialect, self.arrived, kept, fitting(self.target, self.dialect) if leaves_out else ""
+        )
+
+    @property
+    def whole_recomputer(self) -> Recomputer:
+        """The same without leaving out any row."""
+        return recomputer_of(self.spec, self.dialect, self.arrived)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -353,6 +362,7 @@ def build_plan(
         *unchecked,
         *range_cautions(spec, found, asked.partitions),
         *_column_cautions(spec),
+        *_row_cautions(spec, target),
     ]
     eras: list[PlannedEra] = []
     fits: list[ColumnFit] = []
@@ -505,6 +515,25 @@ def _column_cautions(spec: BackfillSpec) -> list[str]:
         if column.null_means == "default" and column.because is None
     ]
     return cautions
+
+
+def _row_cautions(spec: BackfillSpec, target: Target) -> list[str]:
+    """Which rows are left out, where any may be.
+
+    :raises SpecError: the table demands nothing of a row, so that none could be left out.
+    """
+    if spec.schema_gate.mode != "discard_rows":
+        return []
+    demanded = ", ".join(constraint.text for constraint in of_one_row(target))
+    if not demanded:
+        raise SpecError(
+            f"schema.mode discard_rows leaves out rows that break a CHECK or a NOT NULL of {target.table}, which has neither. Give "
+            "the table the constraint, or leave the rows out in the SQL."
+        )
+    return [
+        f"schema.mode discard_rows leaves out rows that break {demanded} of {target.table}, at most {spec.schema_gate.max_discarded:,} "
+        "of the range. To count them every partition is computed once more."
+    ]
 
 
 def _seconds(duration: timedelta) -> str:

@@ -78,6 +78,26 @@ def get_cli_commands() -> list[GroupCommand]:
                     ),
                 ),
                 ActionCommand(
+                    name="drill",
+                    help="Rehearse a backfill: damage one staged partition on purpose, publish nothing, clean up",
+                    description="Ends with status 1 unless the damage was stopped by a message that names the partition.",
+                    func=_lazy("specs", "drill"),
+                    args=(
+                        _argument(
+                            "name",
+                            help="path of the spec's YAML file, or the name of a spec that was backfilled before",
+                        ),
+                        _argument(
+                            "--from-date", help="first day; without a range: the last three partitions that are over"
+                        ),
+                        _argument("--to-date", help="last day, inclusive when a date"),
+                        _argument(
+                            "--partition", help="one partition key; may be repeated", action="append", default=[]
+                        ),
+                        _argument("--reason", help="why", default="drill"),
+                    ),
+                ),
+                ActionCommand(
                     name="validate-spec",
                     help="Read a spec and say what is wrong with it, without any connection",
                     func=_lazy("specs", "validate_spec"),
@@ -113,7 +133,7 @@ def get_cli_commands() -> list[GroupCommand]:
                         _argument(
                             "--engine",
                             help="the engine that holds the tables; default: that of the folder, else duckdb",
-                            choices=("delta", "duckdb", "postgres"),
+                            choices=("databricks-local", "delta", "duckdb", "postgres"),
                         ),
                         _argument("--home", help="the folder that takes everything; default: .demo", default=".demo"),
                         _argument(

@@ -1,7 +1,8 @@
-"""`safe-backfill plan`, `validate-spec` and `new`: work on spec files."""
+"""`safe-backfill plan`, `drill`, `validate-spec` and `new`: work on spec files."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from argparse import Namespace
@@ -12,14 +13,18 @@ import yaml
 from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
-from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, warehouse_for
+from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, open_ledger, warehouse_for
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
-from airflow_backfill_provider.plan import build_plan
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.plan import Plan, build_plan
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Mode, Request
+from airflow_backfill_provider.steps.scope import Run
+from airflow_backfill_provider.steps.whole_drill import drill as run_drill
+from airflow_backfill_provider.steps.work import Work
 
 
 def plan(args: Namespace) -> None:
@@ -52,6 +57,43 @@ def plan(args: Namespace) -> None:
         finally:
             warehouse.close()
         print(preview(made))
+
+
+def drill(args: Namespace) -> None:
+    """Run a whole drill here and now; status 1 unless it passed."""
+    with plain_errors(), open_ledger() as ledger:
+        spec = _spec_of(args.name, ledger)
+        asked = {
+            "start_date": args.from_date,
+            "end_date": args.to_date,
+            "partitions": args.partition,
+            "reason": args.reason,
+        }
+        request = Request.from_conf({**asked, "drill": True})
+        run_id = f"drill__{datetime.now(UTC).isoformat()}"
+        warehouse = warehouse_for(spec)
+        try:
+            by = f"{getpass.getuser()} via cli"
+            work = Work(spec, backfill_id(spec.name, run_id), warehouse, ledger, by, run_id=run_id)
+            end = run_drill(work, request, Run(f"backfill__{spec.name}", run_id, getpass.getuser()))
+        finally:
+            warehouse.close()
+    print(f"Drill {work.backfill_id} of {spec.target.table} {end}.")
+    if not end.passed:
+        raise SystemExit(1)
+
+
+def _spec_of(name: str, ledger: Ledger) -> BackfillSpec:
+    """The spec in that file, or that of the newest backfill of the name."""
+    if Path(name).is_file():
+        return _read(name)
+    sys.path.append(conf.get("core", "dags_folder"))
+    found = ledger.backfills(name=name, limit=1)
+    if not found:
+        raise SpecError(
+            f"{name} is no file, and the ledger knows no backfill of that name. Give the path of the spec's YAML file."
+        )
+    return Plan.from_document(ledger.plan(found[0].backfill_id).document).spec
 
 
 def _read(path: str) -> BackfillSpec:

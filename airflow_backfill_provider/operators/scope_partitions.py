@@ -23,7 +23,7 @@ class ScopePartitionsOperator(BackfillOperator):
 
     :param request: what a trigger's conf would say, in the same words: ``start_date``, ``end_date``, ``partitions``,
         ``exclude``, ``expand``, ``include_live``, ``reason``, ``mode``, ``backfill_id``, ``restage``, ``rebase``,
-        ``waive_approval``; templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
+        ``drill``, ``waive_approval``; templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
         are the request.
     :param pool_probe: task id of a task in the compute pool that shows whether anything starts there.
     """

@@ -24,11 +24,14 @@ __all__ = [
 ]
 
 
-def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "", kept: Sequence[str] = ()) -> Recomputer:
+def recomputer_of(
+    spec: BackfillSpec, dialect: str, arrived: str = "", kept: Sequence[str] = (), fitting: str = ""
+) -> Recomputer:
     """What recomputes the spec's partitions.
 
     :param arrived: with ``source.cutoff``, SQL that is true for the rows of the source that may be read.
     :param kept: the columns that are staged, where the SQL yields others as well; by default all of them.
+    :param fitting: SQL that is true for the rows that are staged; by default all of them.
     """
     if isinstance(spec.transform, PythonTransform):
         return PythonRecomputer(spec, spec.transform)
@@ -36,5 +39,5 @@ def recomputer_of(spec: BackfillSpec, dialect: str, arrived: str = "", kept: Seq
         return ElsewhereRecomputer(spec, spec.transform)
     if isinstance(spec.transform, DbtTransform):
         cautions = spec.transform.compiled.cautions if spec.transform.compiled else ()
-        return SqlRecomputer(spec, dialect, arrived, kept, cautions=cautions, unproven=UNPROVEN)
-    return SqlRecomputer(spec, dialect, arrived, kept)
+        return SqlRecomputer(spec, dialect, arrived, kept, fitting, cautions=cautions, unproven=UNPROVEN)
+    return SqlRecomputer(spec, dialect, arrived, kept, fitting)

@@ -19,6 +19,7 @@ from airflow_backfill_provider.transform import (
     reordered,
     sql_of,
     unrepeatable,
+    where,
 )
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
@@ -41,6 +42,7 @@ class SqlRecomputer:
         dialect: str,
         arrived: str,
         kept: Sequence[str] = (),
+        fitting: str = "",
         *,
         cautions: Sequence[str] = (),
         unproven: Sequence[str] = (),
@@ -48,7 +50,8 @@ class SqlRecomputer:
         """``cautions`` are warnings of the plan that are true of every partition."""
         self.unproven = tuple(unproven)
         self._cautions = tuple(Finding("dbt", sentence) for sentence in cautions)
-        self._spec, self._dialect, self._arrived, self._kept = spec, dialect, arrived, kept
+        self._spec, self._dialect, self._arrived = spec, dialect, arrived
+        self._kept, self._fitting = kept, fitting
 
     def plan(self, partitions: Sequence[Partition]) -> PlannedEra:
         first = partitions[0]
@@ -92,7 +95,8 @@ class SqlRecomputer:
 
     def _select(self, interval: Partition) -> str:
         select = prepare(self._spec, interval, self._dialect, self._arrived)
-        return only(select, self._kept, self._dialect) if self._kept else select
+        select = only(select, self._kept, self._dialect) if self._kept else select
+        return where(select, self._fitting) if self._fitting else select
 
 
 def _columns_of(warehouse: Warehouse) -> Callable[[str], tuple[str, ...]]:

@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.control_period import Control, compared_in
+from airflow_backfill_provider.steps.drill import ENDED_EVENT, DrillEnd
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
@@ -159,6 +160,12 @@ class Facts:
         """What changed and should not have, and the other way round."""
         differing = {line.key: line.compared.differing for line in self.lines if line.compared is not None}
         return expectation(self.plan, differing, self.control)
+
+    @property
+    def drill(self) -> DrillEnd | None:
+        """How the drill came out; None when it goes on, or is none."""
+        found = [event for event in self.events if event.action == ENDED_EVENT]
+        return DrillEnd(**found[-1].detail) if found else None
 
     def moved_to(self, state: BackfillState) -> EventRecord | None:
         """The line of the audit trail that says that the backfill came to this state, the last one."""

@@ -34,8 +34,20 @@ def headline(facts: Facts, measures: tuple[Series, ...]) -> Headline:
     badge, tone, reach = _reach(facts)
     since = "; all of it was taken back since" if facts.backfill.state is BackfillState.ROLLED_BACK else ""
     sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_queries(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
+    if facts.plan.request.drill:
+        return _drill(facts)
     move = facts.moved_to(facts.backfill.state)
     return Headline(badge, tone, sentence, reach, str(move.detail["reason"]) if move else "")
+
+
+def _drill(facts: Facts) -> Headline:
+    where = f"A drill on {facts.plan.target.table}, {range_of(facts.plan)}"
+    reach = "It publishes nothing, whatever it finds; what it staged is dropped at its end."
+    end = facts.drill
+    if end is None:
+        return Headline("drill, going on", "open", f"{where}, goes on.", reach, "")
+    badge, tone = ("drill passed", "good") if end.passed else ("drill failed", "bad")
+    return Headline(badge, tone, f"{where}: {end}.", reach, end.found if end.passed else "")
 
 
 def _extent(facts: Facts) -> str:

@@ -45,6 +45,7 @@ def intent_hash(spec: BackfillSpec, keys: Collection[str]) -> str:
             "cutoff": _cutoff(spec),
             "keep_unmatched": spec.publish.keep_unmatched,
             "keys": sorted(set(keys)),
+            **({"discard_rows": True} if spec.schema_gate.mode == "discard_rows" else {}),
         }
     )
 

@@ -371,6 +371,20 @@ class BackfillSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _rows_are_left_out_of_sql(self) -> BackfillSpec:
+        if self.schema_gate.mode != "discard_rows":
+            return self
+        if not self.transform.is_sql:
+            raise ValueError(
+                "schema.mode discard_rows leaves rows out of SQL, and this transform is code: leave them out there"
+            )
+        if self.publish.keep_unmatched:
+            raise ValueError(
+                "schema.mode discard_rows leaves a row out, and keep_unmatched would then keep the published row of its key: use one"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _row_diffs_look_at_the_same_columns(self) -> BackfillSpec:
         left_out = {frozenset(entry.exclude_columns) for entry in self.compare if isinstance(entry, CompareRows)}
         if len(left_out) > 1:

@@ -46,12 +46,22 @@ class Request(Frozen):
     rebase: bool = False
     """Re-read the baseline of partitions whose published rows moved, and recompute only those."""
 
+    drill: bool = False
+    """Rehearse: damage one staged partition on purpose, publish nothing, clean up. Without a range, the last three partitions."""
+
     waive_approval: Reason = ""
     """Why nobody needs to approve this request; only from those that the spec's ``approval.waivers`` names."""
 
     @model_validator(mode="after")
     def _one_range(self) -> Request:
         dated = self.start_date is not None or self.end_date is not None
+        if self.drill:
+            if self.backfill_id is not None or self.restage or self.rebase or self.mode is not Mode.PUBLISH:
+                raise ValueError(
+                    "a drill is a backfill of its own that goes as far as a publish would: leave backfill_id, restage, rebase and mode out"
+                )
+            if not dated and not self.partitions:
+                return self
         if self.backfill_id is not None:
             if dated or self.partitions or self.exclude:
                 raise ValueError(

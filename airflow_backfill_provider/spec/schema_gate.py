@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.names import Identifier
@@ -42,10 +42,21 @@ class SemanticChange(Frozen):
 class SchemaSpec(Frozen):
     """The gate between the transform's columns and the target's, before the first partition is computed."""
 
-    mode: Literal["freeze", "discard_columns", "evolve"] = "freeze"
+    mode: Literal["freeze", "discard_columns", "discard_rows", "evolve"] = "freeze"
     """``freeze`` refuses any column too many or too few; ``discard_columns`` leaves out those that the target does not have;
-    ``evolve`` lets the publish add those of ``new_columns``, each with what its NULL means as the comment."""
+    ``discard_rows`` leaves out rows that break a CHECK or a NOT NULL of the target; ``evolve`` lets the publish add those of
+    ``new_columns``, each with what its NULL means as the comment."""
+    max_discarded: Annotated[int, Field(ge=1)] | None = None
+    """With ``discard_rows``, how many rows of the whole range may be left out at most; more stop the publish."""
     columns: dict[Identifier, NewColumn] = Field(default_factory=dict)
     """By name, each of ``new_columns``."""
     semantic_change: SemanticChange | None = None
     """Shown in the report."""
+
+    @model_validator(mode="after")
+    def _what_is_left_out_is_bounded(self) -> SchemaSpec:
+        if (self.mode == "discard_rows") != (self.max_discarded is not None):
+            raise ValueError(
+                "mode: discard_rows needs max_discarded: how many rows of the range may be left out, and no other mode has it"
+            )
+        return self

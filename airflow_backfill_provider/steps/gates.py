@@ -42,7 +42,9 @@ class Inspection:
 
 
 def is_needed(plan: Plan, gate: Gate) -> bool:
-    """Whether the spec wants a person to look there."""
+    """Whether the spec wants a person to look there; never at a drill, which publishes nothing."""
+    if plan.request.drill:
+        return False
     approval, partitions = plan.spec.approval, len(plan.keys)
     if gate is Gate.PUBLISH:
         return approval.before_publish
@@ -55,6 +57,8 @@ def is_needed(plan: Plan, gate: Gate) -> bool:
 
 def not_needed(plan: Plan) -> str:
     """Why the plan needs no approval, in the words of its spec."""
+    if plan.request.drill:
+        return "it is a drill, which publishes nothing"
     count = len(plan.keys)
     return f"approval.required is {plan.spec.approval.rule}, and the plan has {count:,} partition{'s' * (count != 1)}"
 

@@ -17,6 +17,12 @@ from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.plan import Plan, source_rows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
+from airflow_backfill_provider.steps.discarded import (
+    count_discarded,
+    judge_discarded,
+    recorded_discarded,
+    together,
+)
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
 from airflow_backfill_provider.steps.report_queries import ask_report_queries
 from airflow_backfill_provider.steps.unknown_fill import fill_metrics, judge_fill
@@ -54,6 +60,9 @@ def judge_partitions(
             spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key], queries, target.constraints
         )
     _explain_changes(work, plan, staged, diffs, by_key)
+    discarded = count_discarded(work, plan, staged, partitions)
+    for key, found in discarded.items():
+        by_key[key].append(judge_discarded(plan, key, found))
     evidence: _Evidence = {}
     for entry in staged.partitions:
         key = entry.partition.key
@@ -63,6 +72,7 @@ def judge_partitions(
             *(outcome.to_json() for outcome in by_key[key]),
             _diff_evidence(diffs[key]),
             {"kind": MEASURED_EVIDENCE, **{side: to_recorded(values) for side, values in measured.items()}},
+            *([discarded[key].entry()] if key in discarded else []),
         ]
     return [outcome for outcomes in by_key.values() for outcome in outcomes], evidence
 
@@ -142,6 +152,8 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     )
     outcomes += ask_report_queries(work, plan, staged)
     outcomes += judge_fill(plan, found["staged"])
+    if left_out := [one for key in plan.keys if (one := recorded_discarded(evidence.get(key, ()))) is not None]:
+        outcomes.append(judge_discarded(plan, None, together(left_out)))
     by_key = {
         key: (entry.get("baseline", {}), entry.get("staged", {}))
         for key, entry in zip(plan.keys, measured, strict=True)

@@ -49,6 +49,8 @@ def publish(work: Work) -> PublishResult:
     """
     work.stop_or_go()
     stored = work.stored_plan()
+    if stored.request.drill:
+        raise PublishRefused(f"Backfill {work.backfill_id} is a drill, which publishes nothing, whatever it found.")
     written = settle(work, stored)
     if written.undone:
         raise PublishRefused(

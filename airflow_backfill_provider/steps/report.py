@@ -16,6 +16,7 @@ from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
@@ -70,6 +71,8 @@ class Summary:
     """Each gate, and who looked."""
     control: tuple[Control, ...] = ()
     """How the control partitions came out under this very plan, those that were computed."""
+    drill: DrillEnd | None = None
+    """How the drill came out; None of a real backfill."""
     way_back_ended: bool = False
     """Whether it was completed, and its backup is dropped since."""
 
@@ -81,6 +84,8 @@ class Summary:
         """Whether the backfill is where a run of this mode wants it."""
         if mode is Mode.PLAN:
             return True
+        if self.drill is not None:
+            return self.drill.passed
         if mode is Mode.STAGE and self.backfill.state is BackfillState.VALIDATED:
             return True
         # One that expired after it was completed did what its run was for.
@@ -112,6 +117,7 @@ class Summary:
             f"  moved most  {most or 'nothing changed'}",
             f"  time        {self.seconds:.1f} s",
             f"  trial       {self.trial or 'none passed'}",
+            *([f"  drill       {self.drill}"] if self.drill is not None else []),
             f"  asked for   by {backfill.requested_by}: {backfill.reason or 'no reason was given'}",
             *(f"  inspected   {one}" for one in self.inspections),
             *([f"  unexpected  {surprise}" for surprise in self.expectation.changed[:_SHOWN]]),
@@ -168,6 +174,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
             if record.state in failed
         ),
         trial=trial_of(ledger, plan),
+        drill=ended(ledger, backfill_id),
         control=tuple(controls.values()),
         expectation=expectation(plan, {key: _differing(evidence.get(key, ())) for key in plan.keys}, controls),
         write_block=max(
@@ -182,7 +189,11 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
 
 
 def conclude(work: Work) -> Summary:
-    """Close the backfill when its outcome is good, or record why it is not; the caller fails the run then."""
+    """Close the backfill when its outcome is good, or record why it is not; the caller fails the run then. End a drill."""
+    plan = work.stored_plan()
+    if plan.request.drill:
+        end_drill(work, plan)
+        return summarise(work.ledger, work.backfill_id)
     state = work.ledger.backfill(work.backfill_id).state
     if state is BackfillState.PUBLISHED:
         work.ledger.move(work.backfill_id, BackfillState.COMPLETED, by=work.by, expected={state})

@@ -13,9 +13,11 @@ from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, Part
 from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
 from airflow_backfill_provider.recompute import with_compiled_model
 from airflow_backfill_provider.resolution import resolve
+from airflow_backfill_provider.spec.drill import with_range
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
+from airflow_backfill_provider.steps.drill import claimed
 from airflow_backfill_provider.steps.gates import is_needed, not_needed
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
@@ -60,6 +62,7 @@ def scope(
         raise RequestError(
             f"There is no backfill {request.backfill_id} in the ledger; see `airflow safe-backfill list`."
         )
+    request = with_range(work.spec, request)
     if request.mode is not Mode.PLAN:
         work.check_stop()
     plan = build_plan(
@@ -78,7 +81,7 @@ def scope(
         NewBackfill(
             backfill_id=plan.backfill_id,
             name=work.spec.name,
-            target=plan.target.table,
+            target=claimed(plan),
             tenant="",
             dag_id=run.dag_id,
             run_id=run.run_id,

@@ -14,6 +14,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.control_period import hold_control
+from airflow_backfill_provider.steps.drill import damage
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
@@ -61,6 +62,9 @@ def validate_batch(
         work.run()
         work.log.info("Staging %s rejected partitions again.", len(rejected))
         stage_partitions(work, plan, rejected)
+        records = work.ledger.partitions(work.backfill_id, keys)
+    if plan.request.drill:
+        damage(work, plan, partitions)
         records = work.ledger.partitions(work.backfill_id, keys)
     open_ones = tuple(partition for partition in partitions if records[partition.key].state not in _JUDGED)
     unstaged = [p.key for p in open_ones if records[p.key].state is not PartitionState.STAGED]

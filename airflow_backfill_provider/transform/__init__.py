@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.transform.columns import only
+from airflow_backfill_provider.transform.columns import only, quoted, where
 from airflow_backfill_provider.transform.cutoff import cut_off
 from airflow_backfill_provider.transform.event_time import EventTime, cut_to_window, held_to_batch
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
@@ -23,12 +23,14 @@ __all__ = [
     "only",
     "over",
     "prepare",
+    "quoted",
     "render",
     "reordered",
     "require_query",
     "sql_of",
     "to_select",
     "unrepeatable",
+    "where",
 ]
 
 

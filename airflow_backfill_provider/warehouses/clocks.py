@@ -6,7 +6,7 @@ selection, staging and deletion mean the same rows, whatever the time zone of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
@@ -14,11 +14,15 @@ from typing import Any
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.spec.column_format import FORMATS, ColumnFormat
-from airflow_backfill_provider.windows import Grain, Partition, Value, Window, day_start, partition_at
+from airflow_backfill_provider.windows import Grain, Partition, Value, Window, day_start, merge, partition_at
 from airflow_backfill_provider.windows.zones import local
 
 Shown = date | datetime | int | str
 """A value of a partition column."""
+
+
+_FEW = 8
+"""Up to how many stretches of days are told by their bounds."""
 
 
 class ColumnKind(StrEnum):
@@ -142,6 +146,16 @@ class Clock:
                 if self.unit is None or partition_at(start, self.unit, self.zone).window.end != end:
                     return None
                 return self.show(start)
+
+    def days_apart(self, partitions: Sequence[Partition]) -> list[Shown]:
+        """The days of a DATE column that are all of the partitions, where many lie apart from each other; else none.
+
+        Listing those is faster than comparing each row with all of their bounds.
+        """
+        if self.kind is not ColumnKind.DATE or len(merge(partitions)) <= _FEW:
+            return []
+        days = [self.only_value(partition) for partition in sorted(partitions)]
+        return [day for day in days if day is not None] if None not in days else []
 
     def holds(self, span: Value | Window) -> Callable[[Any], bool]:
         """Whether a value of the column lies in the span; NULL lies in none."""

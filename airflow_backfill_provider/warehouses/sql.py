@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from airflow_backfill_provider.spec.metric import Scalar
 from airflow_backfill_provider.warehouses.clocks import Clock, Shown
-from airflow_backfill_provider.windows import Span, Value, Window
+from airflow_backfill_provider.windows import Partition, Value, Window, merge
 
 
 class Spelling:
@@ -76,13 +76,17 @@ class Spelling:
         """
         return self.shown_literal(clock.show(moment))
 
-    def within(self, column: str, spans: Sequence[Span], clock: Clock) -> str:
-        """The predicate that holds for exactly the rows of the spans; ``column`` is SQL text. Never empty.
+    def within(self, column: str, partitions: Sequence[Partition], clock: Clock) -> str:
+        """The predicate that holds for exactly the rows of the partitions; ``column`` is SQL text. Never empty.
 
-        :raises ValueError: when no span is given: a predicate that bounds nothing must not exist.
+        :raises ValueError: when there is no partition: a predicate that bounds nothing must not exist.
         """
-        if not spans:
+        if not partitions:
             raise ValueError("A range predicate needs at least one window or value.")
+        if days := [self.shown_literal(day) for day in clock.days_apart(partitions)]:
+            # The bounds say nothing new, but by them an engine knows what it need not read.
+            return f"({column} >= {days[0]} AND {column} <= {days[-1]} AND {column} IN ({', '.join(days)}))"
+        spans = merge(partitions)
         parts = [
             f"({column} >= {self.instant(span.start, clock)} AND {column} < {self.instant(span.end, clock)})"
             for span in spans

@@ -71,6 +71,21 @@ def test_days_between_the_partitions_stay(world: World) -> None:
     assert world.fingerprint("2024-01-02", "2024-01-04") == holes
 
 
+def test_more_days_apart_than_bounds_are_written_for_are_replaced_and_those_between_them_stay(world: World) -> None:
+    march = [f"2024-03-{number:02}" for number in range(1, 25)]
+    rows = [(100 + number, key, "x", "1.00", "n", f"{key} 10:00:00") for number, key in enumerate(march)]
+    world.engine.execute(f"INSERT INTO analytics.orders {rows_sql(rows)}")
+    ends, holes, lost = march[::2], march[1::2], world.contents(f"{world.partition_by} IS NULL")
+    between = world.fingerprint(*holes)
+    staged = world.stage_corrected(*ends)
+
+    world.warehouse.replace_partitions(world.target, world.publication(staged, ends))
+
+    assert world.fingerprint(*ends) == after(staged)
+    assert world.fingerprint(*holes) == between
+    assert world.contents(f"{world.partition_by} IS NULL") == lost
+
+
 def test_an_empty_stage_replaces_the_old_rows(world: World) -> None:
     staged = world.stage_rows({"2024-01-02": [], "2024-01-03": []})
 

@@ -28,6 +28,7 @@ LAYERS = {
     "cutoff": 4,
     "identity": 4,
     "new_columns": 4,
+    "unfit_rows": 4,
     "plan": 4,
     "preview": 4,
     "range_evidence": 4,

@@ -12,6 +12,7 @@ from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.sections.base import Section
 from airflow_backfill_provider.reporting.sections.checks import checks
 from airflow_backfill_provider.reporting.sections.control_period import control_period
+from airflow_backfill_provider.reporting.sections.discarded import discarded
 from airflow_backfill_provider.reporting.sections.expectation import expected
 from airflow_backfill_provider.reporting.sections.inspected import inspected
 from airflow_backfill_provider.reporting.sections.meaning import meaning
@@ -30,6 +31,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     outcomes,
     expected,
     checks,
+    discarded,
     range_evidence,
     reconciliation,
     control_period,

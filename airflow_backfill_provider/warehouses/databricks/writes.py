@@ -11,7 +11,6 @@ from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPE
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST
 from airflow_backfill_provider.warehouses.relational.session import Run
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece, fingerprints
-from airflow_backfill_provider.windows import merge
 
 NOT_PROVEN = "safe_backfill: not what was validated"
 """What the error of a statement says whose proof failed."""
@@ -23,7 +22,7 @@ def replacing(name: str, target: Target, publication: Publication, landing: Sequ
     range is not ``before`` in the snapshot that it replaces, or what lands is not ``after``."""
     names = target.column_names
     within = SPELLING.within(
-        DIALECT.ordered(SPELLING.quote(target.partition_by), target.clock), merge(publication.partitions), target.clock
+        DIALECT.ordered(SPELLING.quote(target.partition_by), target.clock), publication.partitions, target.clock
     )
     rows = [_rows(piece, _listed("r", names)) for piece in landing]
     proofs = _proofs(name, target, publication, landing, ["NULL"] * (len(names) - 1))

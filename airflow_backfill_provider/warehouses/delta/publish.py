@@ -23,7 +23,7 @@ from airflow_backfill_provider.warehouses.delta.session import DeltaSession
 from airflow_backfill_provider.warehouses.relational.added import absent
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement, count_rows
 from airflow_backfill_provider.warehouses.relational.statements import Piece
-from airflow_backfill_provider.windows import Partition, merge
+from airflow_backfill_provider.windows import Partition
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def commit(
             _commented(rows, lacking) if lacking else rows,
             mode="overwrite",
             schema_mode="merge" if lacking else None,
-            predicate=predicate.within(target.partition_by, merge(publication.partitions), target.clock),
+            predicate=predicate.within(target.partition_by, publication.partitions, target.clock),
             commit_properties=receipts.commit_properties(publication, attempt, deleted, inserted),
         )
 

@@ -198,7 +198,7 @@ def _within(value: Any, low: Any, high: Any, *, inclusive: bool) -> bool:
 
 
 def _partition_rows(tables: Sequence[str], partition_by: str, clock: Clock, partitions: Sequence[Partition]) -> str:
-    inside = within(_quote(partition_by), [partition.span for partition in partitions], clock)
+    inside = within(_quote(partition_by), partitions, clock)
     if len(tables) == 1:
         return f"FROM {_dotted(tables[0])} WHERE {inside}"
     together = " UNION ALL ".join(f"SELECT * FROM {_dotted(table)}" for table in tables)

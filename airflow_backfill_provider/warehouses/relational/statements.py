@@ -14,7 +14,7 @@ from airflow_backfill_provider.warehouses.base import Target, Tolerance
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind, Shown
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.windows import Partition, Window, merge
+from airflow_backfill_provider.windows import Partition, Window
 
 _ONE_DAY = timedelta(days=1)
 
@@ -45,9 +45,7 @@ class Piece:
     @property
     def predicate(self) -> str:
         """Holds for exactly the rows of the partitions."""
-        return self.dialect.spelling.within(
-            self.dialect.ordered(self.column, self.clock), merge(self.partitions), self.clock
-        )
+        return self.dialect.spelling.within(self.dialect.ordered(self.column, self.clock), self.partitions, self.clock)
 
 
 class Buckets:

@@ -190,3 +190,70 @@ def test_a_column_swapped_with_one_of_the_same_type_differs_in_both(world: World
     world.spec = make_spec(transform={"sql": swapped}, compare=[{"row_diff": {"max_changed": 5}}])
     with pytest.raises(ValidationFailed, match=r"6 changed.*amount in 6, fee in 6.*100 % of the matched rows differ"):
         world.prepare(**RANGE)
+
+
+@pytest.fixture
+def strict(world: World) -> World:
+    """The table refuses amounts from 105 on and rows without a note; the third day's source has two of these."""
+    world.engine.execute(
+        "ALTER TABLE analytics.orders RENAME TO old_orders",
+        "CREATE TABLE analytics.orders (order_id INTEGER, order_date DATE, amount INTEGER CHECK (amount < 1000), note VARCHAR NOT NULL)",
+        "INSERT INTO analytics.orders SELECT order_id, order_date, amount, coalesce(note, '') FROM analytics.old_orders",
+    )
+    return world
+
+
+UNFIT = RIGHT.replace(
+    "ELSE amount END AS amount, note",
+    "WHEN order_id = 201 THEN 5000 ELSE amount END AS amount, CASE WHEN order_id IN (201, 202) THEN NULL ELSE note END AS note",
+).replace("CASE WHEN refunded THEN NULL WHEN", "CASE WHEN")
+
+
+def discarding(**schema: Any) -> dict[str, Any]:
+    return {"transform": {"sql": UNFIT}, "compare": [], "schema": {"mode": "discard_rows", **schema}}
+
+
+def test_rows_that_the_table_would_refuse_are_left_out_counted_and_named_in_the_report(strict: World) -> None:
+    strict.spec = make_spec(**discarding(max_discarded=2))
+    scoped = strict.prepare(**RANGE)
+    assert about_columns(scoped.plan)[0].startswith("schema.mode discard_rows leaves out rows that break CHECK")
+    strict.publish()
+    kept = {number for number, _ in strict.engine.rows("SELECT order_id, amount FROM analytics.orders")}
+    assert {200, 203} <= kept
+    assert not {201, 202} & kept
+    report = Report(strict)
+    assert "2 rows were left out of 3 partitions, because the table would refuse them; at most 2 may be." in report.text
+    counted = [row["found"] for row in report.rows("checks.csv") if row["kind"] == "discarded_rows"]
+    assert (
+        counted.count('2 left out: 1 for CHECK((amount < 1000)), 2 for NOT NULL("note")') == 2
+    )  # of the day, and of the range
+    assert counted.count("none left out") == 2
+    strict.rollback()
+    assert {201, 202} <= {number for (number,) in strict.engine.rows("SELECT order_id FROM analytics.orders")}
+
+
+def test_more_than_the_spec_allows_to_be_left_out_stop_the_publish(strict: World) -> None:
+    strict.spec = make_spec(**discarding(max_discarded=1))
+    with pytest.raises(
+        ValidationFailed, match=r"discarded_rows: fail: expected at most 1 rows of the range left out, found 2 left out"
+    ):
+        strict.prepare(**RANGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"schema": {"mode": "discard_rows"}}, "needs max_discarded"),
+        ({"schema": {"max_discarded": 3}}, "no other mode has it"),
+        ({"publish": {"mechanism": "merge", "keep_unmatched": True}}, "keep the published row of its key"),
+    ],
+)
+def test_what_is_left_out_is_bounded_and_never_kept_by_another_way(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        make_spec(**{**discarding(max_discarded=1), **changes})
+
+
+def test_a_table_that_demands_nothing_of_a_row_leaves_none_out(world: World) -> None:
+    world.spec = make_spec(**{**discarding(max_discarded=1), "transform": {"sql": RIGHT}})
+    with pytest.raises(SpecError, match=r"which has neither.*leave the rows out in the SQL"):
+        world.scope(**RANGE)

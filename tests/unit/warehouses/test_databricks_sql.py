@@ -20,7 +20,7 @@ from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 from airflow_backfill_provider.warehouses.databricks.catalog import parse_description, refuse_kind
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.types import canonical, is_hashable, lossless
-from airflow_backfill_provider.windows import Grain, Value, partition_at
+from airflow_backfill_provider.windows import Grain, Partition, Value, partition_at
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
 
@@ -76,7 +76,7 @@ def test_numbers_keep_every_digit() -> None:
     ],
 )
 def test_a_range_is_bounded_on_both_sides(clock: Clock, wanted: str) -> None:
-    assert SPELLING.within("d", [partition_at(date(2024, 1, 2), Grain.DAY).window], clock) == wanted
+    assert SPELLING.within("d", [partition_at(date(2024, 1, 2), Grain.DAY)], clock) == wanted
 
 
 def test_a_range_of_nothing_cannot_be_written() -> None:
@@ -85,7 +85,7 @@ def test_a_range_of_nothing_cannot_be_written() -> None:
 
 
 def test_values_of_a_list_are_escaped() -> None:
-    predicate = SPELLING.within("c", [Value("it's \\ here")], Clock(ColumnKind.TEXT))
+    predicate = SPELLING.within("c", [Partition("here", Value("it's \\ here"))], Clock(ColumnKind.TEXT))
 
     assert predicate == "(c IN ('it\\'s \\\\ here'))"
 

@@ -1,0 +1,136 @@
+"""Drill: one staged partition is damaged on purpose; validation must stop it and say which it is.
+
+A drill claims no range that a real backfill could want, asks nobody, and its publish is refused whatever it found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from airflow_backfill_provider.ledger.records import FinishedStage
+from airflow_backfill_provider.ledger.states import TERMINAL, BackfillState, PartitionState
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.failing import FAILED_EVENT
+from airflow_backfill_provider.steps.recompute import one_by_one, write
+from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Fill, Landing, Recompute
+from airflow_backfill_provider.windows import Partition
+
+DAMAGED_EVENT = "drill.damaged"
+ENDED_EVENT = "drill.ended"
+
+
+@dataclass(frozen=True)
+class DrillEnd:
+    """How a drill came out."""
+
+    passed: bool
+    damaged: str
+    """The key of the partition that was damaged; empty when none was."""
+    found: str
+    """What was said of it, or why the drill did not pass."""
+    dropped: int
+    """Stages and shadows that were dropped at the end."""
+
+    def __str__(self) -> str:
+        if not self.passed:
+            return f"failed: {self.found}"
+        return f"passed: {self.damaged} was damaged on purpose, and stopped by name; nothing was published"
+
+
+def claimed(plan: Plan) -> str:
+    """What the ledger calls the table whose range is claimed: a drill keeps off nothing but another drill."""
+    return f"drill of {plan.target.table}" if plan.request.drill else plan.target.table
+
+
+def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
+    """Stage the drill's partition again with every row twice, when it is among these and has rows; as if a join had doubled them."""
+    victim = plan.trial_partition
+    if victim not in partitions:
+        return
+    record = work.ledger.partitions(work.backfill_id, [victim.key])[victim.key]
+    if record.state is not PartitionState.STAGED or not record.rows:
+        return
+    (recompute,) = one_by_one(plan, [victim])
+    attempts = work.ledger.start_staging(work.backfill_id, [victim.key], owner=work.by, intent=plan.intent_hash)
+    with work.warehouse.open_stage(plan.target, work.backfill_id, "drill") as writer:
+        (staged,) = write(work, plan, writer, [_twice(recompute)])
+    mark = staged.fingerprint
+    finished = FinishedStage(
+        victim.key, attempts[victim.key], staged.location, mark.rows, mark.digest, mark.method, 0.0
+    )
+    work.ledger.finish_staging(work.backfill_id, [finished], by=work.by)
+    detail = {"key": victim.key, "rows": record.rows, "damaged_rows": mark.rows}
+    work.ledger.record_event(work.backfill_id, DAMAGED_EVENT, by=work.by, detail=detail)
+    work.log.warning("Drill: every row of %s is staged twice, on purpose.", victim.key)
+
+
+def _twice(recompute: Recompute) -> Recompute:
+    if (fill := recompute.fill) is not None:
+        return replace(recompute, fill=_both(fill))
+    rows = f"SELECT * FROM (\n{recompute.select}\n)"  # noqa: S608 - our own SELECT
+    return replace(recompute, select=f"{rows} AS once UNION ALL {rows} AS again")
+
+
+def _both(fill: Fill) -> Callable[[Landing], None]:
+    def twice(landing: Landing) -> None:
+        fill(landing)
+        fill(landing)
+
+    return twice
+
+
+def ended(ledger: Ledger, backfill_id: str) -> DrillEnd | None:
+    """How the drill came out; None when it goes on, or is none."""
+    events = ledger.events(backfill_id, ENDED_EVENT)
+    return DrillEnd(**events[-1].detail) if events else None
+
+
+def end_drill(work: Work, plan: Plan) -> DrillEnd:
+    """Judge the drill, record how it came out, and drop what it left aside; a second call does nothing."""
+    if (before := ended(work.ledger, work.backfill_id)) is not None:
+        return before
+    damaged, problem = _judged(work, plan)
+    if work.ledger.backfill(work.backfill_id).state not in TERMINAL:
+        work.ledger.move(work.backfill_id, BackfillState.EXPIRED, by=work.by, reason="the drill is over")
+    mine = [item.location for item in work.warehouse.storage() if item.backfill_id == work.backfill_id]
+    for location in mine:
+        work.warehouse.drop(location)
+    end = DrillEnd(not problem, damaged, problem or _said(work, damaged), len(mine))
+    work.ledger.record_event(work.backfill_id, ENDED_EVENT, by=work.by, detail=asdict(end))
+    return end
+
+
+def _judged(work: Work, plan: Plan) -> tuple[str, str]:
+    """The damaged partition, and why the drill does not pass; empty when it does."""
+    ours = [one for one in work.warehouse.receipts(plan.target) if one.backfill_id == work.backfill_id]
+    events = work.ledger.events(work.backfill_id, DAMAGED_EVENT)
+    damaged = str(events[-1].detail["key"]) if events else ""
+    if ours:
+        return damaged, f"{plan.target.table} has a receipt of it, so something was published"
+    records = work.ledger.partitions(work.backfill_id)
+    rejected = [key for key, record in records.items() if record.state is PartitionState.REJECTED]
+    if not events:
+        victim = records[plan.trial_partition.key]
+        if victim.rows == 0:
+            return "", f"{victim.key} has no row, so nothing could be damaged; name a range with rows"
+        reason = f" ({victim.reason})" if victim.reason else ""
+        return (
+            "",
+            f"it ended before a partition could be damaged: {victim.key} is {victim.state}{reason}; see the failed task",
+        )
+    if damaged not in rejected:
+        return damaged, f"{damaged} was damaged on purpose, and no check rejected it: it is {records[damaged].state}"
+    if others := [key for key in rejected if key != damaged]:
+        return damaged, f"{', '.join(others[:5])} was rejected too, which nobody damaged"
+    if damaged not in _said(work, damaged):
+        return damaged, f"{damaged} was rejected, and no message names it"
+    return damaged, ""
+
+
+def _said(work: Work, damaged: str) -> str:
+    """What was said when the damaged partition failed."""
+    said = [event for event in work.ledger.events(work.backfill_id, FAILED_EVENT) if damaged in event.detail["keys"]]
+    return f"{', '.join(said[-1].detail['keys'])}: {said[-1].detail['reason']}" if said else ""
