@@ -59,6 +59,6 @@ class CodeRecomputer(ABC):
     def again(self, recompute: Recompute, suspects: Sequence[Finding]) -> tuple[Recompute, ...]:
         return (recompute,)
 
-    def afterwards(self, recompute: Recompute, staged: StagedPartition) -> Recompute | None:
+    def afterwards(self, recompute: Recompute, staged: Sequence[StagedPartition]) -> Recompute | None:
         """None: what it reads is not known."""
         return None

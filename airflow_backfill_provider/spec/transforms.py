@@ -76,6 +76,11 @@ class TransformSpec(Frozen):
         return era_at(stretches, span.start, grain, zone) if stretches and isinstance(span, Window) else 0
 
     @property
+    def is_chained(self) -> bool:
+        """Whether each partition is made from those before it, so that they are computed in order."""
+        return False
+
+    @property
     def intent(self) -> dict[str, Any]:
         """JSON of everything that decides what it gives."""
         return self.identity | {"params": self.params, "logical_date": self.logical_date, "scope": self.scope}
@@ -109,6 +114,22 @@ class SqlTransform(TransformSpec):
     """The path it was read from, for messages."""
     eras: tuple[Era, ...] = ()
     """Other SQL for other stretches of history, oldest first; a partition belongs to the era that its start lies in."""
+    depends_on_past: bool | None = None
+    """Where the file reads the table that it rebuilds: whether a partition is made from the one before it. ``true`` computes
+    one after the other, each from the rows that were staged for those before it; ``false`` says that it reads its own
+    partition alone. A file that does not read that table needs neither."""
+
+    @property
+    def is_chained(self) -> bool:
+        return bool(self.depends_on_past)
+
+    @model_validator(mode="after")
+    def _a_chain_has_a_link_for_each_partition(self) -> SqlTransform:
+        if self.depends_on_past and self.scope == "range":
+            raise ValueError(
+                "depends_on_past computes one partition after the other, which scope: range does not; leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_of(self) -> SqlTransform:
@@ -128,7 +149,9 @@ class SqlTransform(TransformSpec):
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"sql": self.sql, "eras": [[era.until, era.sql] for era in self.eras]}
+        written = {"sql": self.sql, "eras": [[era.until, era.sql] for era in self.eras]}
+        # Only where it is said: what was staged by an earlier version, which had no chains, stays usable.
+        return written | ({"depends_on_past": True} if self.is_chained else {})
 
     @property
     def is_sql(self) -> bool:

@@ -25,6 +25,13 @@ def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, 
     return tuple(_recompute(plan, (partition,), partition) for partition in partitions)
 
 
+def after(plan: Plan, partition: Partition, past: Sequence[StagedPartition]) -> Recompute:
+    """That of a partition which is made from those before it: it reads them as they were staged, and the published table
+    where none of them was."""
+    (plain,) = one_by_one(plan, [partition])
+    return (plan.recomputer.afterwards(plain, past) if past else None) or plain
+
+
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One run for all partitions that lie side by side in one era."""
     return tuple(

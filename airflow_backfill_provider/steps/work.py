@@ -24,6 +24,7 @@ from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.metrics import Metrics, Untold
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.base import Fingerprint, StagedPartition, Warehouse
 from airflow_backfill_provider.windows import Partition
 
@@ -75,7 +76,7 @@ class Work:
 
     def stored_plan(self) -> Plan:
         """The frozen plan, whatever the spec says by now."""
-        return Plan.from_document(self.ledger.plan(self.backfill_id).document)
+        return stored_plan(self.ledger, self.backfill_id)
 
     def plan(self) -> Plan:
         """The frozen plan, once it is certain that the spec is still the one it was made from.

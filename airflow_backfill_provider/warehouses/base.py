@@ -437,8 +437,8 @@ class Recompute:
     """Empty when ``fill`` is there."""
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
-    over: StagedPartition | None = None
-    """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
+    over: tuple[StagedPartition, ...] = ()
+    """With them the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partitions'."""
     versions: Versions = field(default_factory=dict, hash=False)
     """The version of every table that the SELECT reads; without any, it reads the latest of all."""
     fill: Fill | None = None

@@ -674,8 +674,8 @@ class MemoryStage:
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
         visible = self._warehouse._visible()
-        if recompute.over is not None:
-            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, Staged((recompute.over,)))
+        if recompute.over:
+            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, Staged(recompute.over))
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         if recompute.fill is None:

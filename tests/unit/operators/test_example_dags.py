@@ -75,6 +75,7 @@ def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
         "example_daily_delays",
         "example_delay_streaks",
         "example_flights_daily",
+        "example_flights_digest",
         "example_rollback_by_hand",
         "rollback__busiest_hours",
         "rollback__carriers_monthly",
