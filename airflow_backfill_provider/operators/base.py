@@ -139,7 +139,10 @@ class BackfillOperator(BaseOperator):
                 warehouse.close()
 
     def on_kill(self) -> None:
-        """End the statement that is running; what it would have written is rolled back."""
+        """End the statement, or the dbt, that is running; what it would have written is rolled back."""
+        from airflow_backfill_provider.recompute.dbt_command import end_compiling
+
+        end_compiling()
         if self._warehouse is not None:
             self._warehouse.cancel()
 
