@@ -147,15 +147,11 @@ class BackfillOperator(BaseOperator):
                 warehouse.close()
 
     def on_kill(self) -> None:
-<<<<<<< HEAD
-        """End the statement, or the dbt, that is running; what it would have written is rolled back."""
+        """End the statement that is running, whose writes are rolled back, the dbt that compiles, and the wait for a run elsewhere."""
         from airflow_backfill_provider.recompute.dbt_command import end_compiling
 
-        end_compiling()
-=======
-        """End the statement that is running, whose writes are rolled back, and the wait for a run elsewhere."""
         self._is_ended = True
->>>>>>> main
+        end_compiling()
         if self._warehouse is not None:
             self._warehouse.cancel()
 
