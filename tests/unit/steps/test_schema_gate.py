@@ -276,7 +276,7 @@ def test_more_than_the_spec_allows_to_be_left_out_stop_the_publish(strict: World
 
 
 def test_a_source_that_is_short_of_rows_hides_none_that_were_left_out(strict: World) -> None:
-    strict.spec = make_spec(**discarding(max_discarded=1))
+    strict.spec = make_spec(**discarding(max_discarded=2))
     scoped = strict.scope(**RANGE)
     strict.stage(scoped)
     strict.engine.execute("DELETE FROM raw.orders WHERE order_id IN (100, 101, 102, 200)")
