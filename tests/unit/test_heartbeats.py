@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from airflow_backfill_provider.cli.heartbeats import silent_lines
-
 from airflow_backfill_provider.ledger.records import BackfillRecord
 
 NOW = datetime(2024, 6, 1, 12, tzinfo=UTC)
