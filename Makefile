@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks chaos lint types format schema guarantees package lowest bench bench-engines bench-size constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks chaos lint types format schema guarantees package lowest bench bench-airflow bench-engines bench-size constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL; bench-engines: of each engine"
+	@echo "make bench-airflow  a backfill through a scheduler against Airflow's own; DAYS=\"180 365\""
 	@echo "make bench-size     what thousands of partitions cost beside their rows"
 	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
@@ -102,6 +103,10 @@ bench: install
 bench-engines: install
 	@.ci/need-postgresql
 	$(PY) benchmarks/whole_life.py --engines duckdb postgres delta --days 180 --scopes partition
+
+bench-airflow: install
+	@.ci/need-postgresql
+	$(PY) benchmarks/through_airflow.py $(if $(DAYS),--days $(DAYS))
 
 bench-size: install
 	$(PY) benchmarks/size.py

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import psutil
 
 HOME = Path(os.environ.get("BENCH_HOME", ".bench")).absolute()
-FIRST, DAYS, ROWS_PER_DAY = date(2023, 1, 1), 365, 27_000
+FIRST, DAYS = date(2023, 1, 1), 365
+ROWS_PER_DAY = int(os.environ.get("BENCH_ROWS_PER_DAY", 27_000))
 WORKERS = os.cpu_count() or 2
 COLUMNS = "order_id, order_date, customer_id, amount_minor, discount, status, ordered_at"
 SELECT = (

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
 from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.dag_run import DagRunSpec
 from airflow_backfill_provider.spec.dbt import CompiledModel, DbtModel
 from airflow_backfill_provider.spec.eras import Era, era_at
 from airflow_backfill_provider.spec.python_source import source_of
@@ -44,6 +45,11 @@ class TransformSpec(Frozen):
     @property
     def is_sql(self) -> bool:
         """Whether it is a SELECT in the end, which can be read, bounded and run in another way."""
+        return False
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether something else than this worker and the warehouse's own SQL recomputes it."""
         return False
 
     @property
@@ -238,11 +244,44 @@ class DbtTransform(TransformSpec):
         return self.model_copy(update={"compiled": planned.compiled})
 
 
+class DagTransform(TransformSpec):
+    """A DAG of the team that is triggered for each partition, and writes its rows where it is told."""
+
+    dag: DagRunSpec
+
+    @model_validator(mode="after")
+    def _a_run_has_a_conf_and_one_partition(self) -> DagTransform:
+        if self.params:
+            raise ValueError("a DAG run knows no params of the backfill; write transform.dag.conf")
+        if self.logical_date is not None:
+            raise ValueError("a DAG run is told partition_start and partition_end, and no logical_date; leave it out")
+        if self.scope == "range":
+            raise ValueError("a DAG run recomputes one partition; leave scope: range out")
+        return self
+
+    @property
+    def origin(self) -> str:
+        return f"DAG {self.dag.dag_id}"
+
+    @property
+    def in_words(self) -> str:
+        return f"what a run of the DAG {self.dag.dag_id} stages"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"dag": self.dag.dag_id, "conf": self.dag.conf}
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        return True
+
+
 _WAYS: dict[str, type[TransformSpec]] = {
     "sql": SqlTransform,
     "eras": SqlTransform,
     "python": PythonTransform,
     "dbt": DbtTransform,
+    "dag": DagTransform,
 }
 """The key that only this way has."""
 
@@ -264,7 +303,8 @@ def _way_of(value: Any) -> str:
 Transform = Annotated[
     Annotated[SqlTransform, Tag("SqlTransform")]
     | Annotated[PythonTransform, Tag("PythonTransform")]
-    | Annotated[DbtTransform, Tag("DbtTransform")],
+    | Annotated[DbtTransform, Tag("DbtTransform")]
+    | Annotated[DagTransform, Tag("DagTransform")],
     Discriminator(_way_of),
     BeforeValidator(_one_way),
 ]

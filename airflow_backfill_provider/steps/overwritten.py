@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,13 +11,21 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.mechanism import bring_back
 from airflow_backfill_provider.steps.receipts import since_rollback
-from airflow_backfill_provider.steps.restore import Restoration, RollbackResult, require_backup, restore
-from airflow_backfill_provider.steps.settle import same_rows
+from airflow_backfill_provider.steps.restore import (
+    Restoration,
+    RollbackResult,
+    require_backup,
+    require_own,
+    require_restored,
+    restore,
+)
+from airflow_backfill_provider.steps.settle import record_receipts
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.windows import Partition, merge
 
 _EVENT = "forced_backup"
+_NOTHING_EVENT = "forced_backup.not_used"
 
 
 def keep_overwritten(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Mapping[str, Fingerprint]:
@@ -26,6 +34,12 @@ def keep_overwritten(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     detail: dict[str, Any] = {"location": backup.location, "fingerprints": {k: asdict(m) for k, m in marks.items()}}
     work.ledger.record_event(work.backfill_id, _EVENT, by=work.by, detail=detail)
     return marks
+
+
+def forget_overwritten(work: Work, keys: Collection[str]) -> None:
+    """The rollback that follows was not forced after all: of these partitions nothing but what was published is overwritten."""
+    if work.ledger.events(work.backfill_id, _EVENT):
+        work.ledger.record_event(work.backfill_id, _NOTHING_EVENT, by=work.by, detail={"partitions": sorted(keys)})
 
 
 def restore_overwritten(work: Work) -> RollbackResult:
@@ -37,6 +51,7 @@ def restore_overwritten(work: Work) -> RollbackResult:
     :raises PublishRefused: the rollback is not over, somebody published since, or the copy is gone; nothing was written.
     :raises TargetMoved: the range is no longer what the rollback restored; nothing was written.
     """
+    require_own(work)
     plan, copies = work.stored_plan(), _copies(work)
     keys = frozenset(key for marks in copies.values() for key in marks)
     receipts = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
@@ -58,7 +73,12 @@ def restore_overwritten(work: Work) -> RollbackResult:
         for location, marks in copies.items()
         if not left.isdisjoint(marks)
     ]
-    work.ledger.release_range(work.backfill_id)  # also what a task that died after its commit still held
+    if work.ledger.holds_range(work.backfill_id, merge(plan.partitions)) and not results:
+        # A task committed and could not show, or did not live to show, that it is what it should be.
+        marks = {key: mark for copied in copies.values() for key, mark in copied.items()}
+        require_restored(work, plan, plan.select(sorted(keys)), marks)
+        record_receipts(work, receipts)
+    work.ledger.release_range(work.backfill_id)
     if not results:
         return RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")
     return RollbackResult(
@@ -99,9 +119,13 @@ def refuse_brought_back(work: Work, plan: Plan) -> None:
 def _copies(work: Work) -> dict[str, dict[str, Fingerprint]]:
     """Where the last copy of each partition is, and its fingerprint there: a forced rollback that broke copies again what is left."""
     last: dict[str, tuple[str, Fingerprint]] = {}
-    for event in work.ledger.events(work.backfill_id, _EVENT):
-        for key, mark in event.detail["fingerprints"].items():
-            last[key] = (event.detail["location"], Fingerprint(**mark))
+    for event in work.ledger.events(work.backfill_id):
+        if event.action == _EVENT:
+            for key, mark in event.detail["fingerprints"].items():
+                last[key] = (event.detail["location"], Fingerprint(**mark))
+        elif event.action == _NOTHING_EVENT:
+            for key in event.detail["partitions"]:
+                last.pop(key, None)
     if not last:
         raise RequestError(
             f"No rollback of backfill {work.backfill_id} was forced, so none overwrote what it did not publish. Nothing was written."
@@ -114,13 +138,15 @@ def _copies(work: Work) -> dict[str, dict[str, Fingerprint]]:
 
 def _rolled_back(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Mapping[str, Fingerprint]:
     """What the range holds: what the rollback restored."""
-    restored = work.ledger.backfill(work.backfill_id).backup_fingerprints
-    found = work.warehouse.fingerprint(plan.target, Published(), partitions)
-    moved = {
-        key: (mark.rows, found[key].rows)
-        for key in found
-        if not same_rows(mark := Fingerprint(**restored[key]), found[key])
+    backfill = work.ledger.backfill(work.backfill_id)
+    restored: Mapping[str, Fingerprint] = {
+        partition.key: Fingerprint(**backfill.backup_fingerprints[partition.key]) for partition in partitions
     }
+    found = work.warehouse.fingerprint(plan.target, Published(), partitions)
+    if any(found[key].method != mark.method for key, mark in restored.items()):
+        # By another version of the engine, which would compare the number of rows alone.
+        restored = require_backup(work, plan, Backup(backfill.backup_location or ""), partitions, restored)
+    moved = {key: (mark.rows, found[key].rows) for key, mark in restored.items() if mark != found[key]}
     if moved:
         counts = ", ".join(f"{key}: {old} rows restored, {new} now" for key, (old, new) in list(moved.items())[:5])
         raise TargetMoved(

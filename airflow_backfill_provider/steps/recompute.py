@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.elsewhere import sent
 from airflow_backfill_provider.steps.watch import watched
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.transform import may_read_table
@@ -58,6 +59,7 @@ def write(work: Work, plan: Plan, writer: StageWriter, recomputes: Sequence[Reco
 
     :raises StrayWrite: published rows changed meanwhile; nothing of it counts as staged.
     """
+    recomputes = [sent(work, plan, recompute) for recompute in recomputes]
     of_code = [partition for recompute in recomputes if recompute.fill for partition in recompute.partitions]
     with watched(work, plan, of_code) if of_code else nullcontext():
         return writer.write(*recomputes)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused
-from airflow_backfill_provider.ledger.trail import RECEIPT_EVENT
+from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import Change
-from airflow_backfill_provider.steps.receipts import longest_write_block, receipt_detail
-from airflow_backfill_provider.steps.settle import same_rows
+from airflow_backfill_provider.steps.receipts import longest_write_block
+from airflow_backfill_provider.steps.settle import record_receipts, same_rows
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Receipt
 from airflow_backfill_provider.windows import Partition, merge
@@ -47,6 +46,15 @@ class Restoration:
     keys_may_repeat: bool
 
 
+def require_own(work: Work) -> None:
+    """:raises RequestError: the backfill is of another spec than the DAG."""
+    name = work.ledger.backfill(work.backfill_id).name
+    if name != work.spec.name:
+        raise RequestError(
+            f"Backfill {work.backfill_id} is of {name}: trigger rollback__{name}, not rollback__{work.spec.name}."
+        )
+
+
 def restore(work: Work, plan: Plan, restoration: Restoration, look: Callable[[], Marks]) -> RollbackResult:
     """Restore, and show that the range holds what the backup does; the caller records it.
 
@@ -71,7 +79,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, look: Callable[[],
             )
             receipt = restoration.change(plan.target, publication)
             receipts.append(receipt)
-            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
+            record_receipts(work, [receipt])
             record_lock(work, receipt)
     require_restored(work, plan, restoration.partitions, restoration.after)
     return RollbackResult(

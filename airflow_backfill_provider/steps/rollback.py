@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError, TargetMoved
+from airflow_backfill_provider.errors import BackfillError, PublishRefused, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.steps.mechanism import undo
 from airflow_backfill_provider.steps.metrics import OUTCOMES
-from airflow_backfill_provider.steps.overwritten import keep_overwritten, refuse_brought_back
+from airflow_backfill_provider.steps.overwritten import (
+    forget_overwritten,
+    keep_overwritten,
+    refuse_brought_back,
+)
 from airflow_backfill_provider.steps.receipts import standing_over
 from airflow_backfill_provider.steps.replaced import published
 from airflow_backfill_provider.steps.restore import (
     Restoration,
     RollbackResult,
     require_backup,
+    require_own,
     require_restored,
     restore,
 )
-from airflow_backfill_provider.steps.settle import settle, staged_fingerprints, way_back_has_ended
+from airflow_backfill_provider.steps.settle import record_receipts, settle, staged_fingerprints, way_back_has_ended
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Staged
 from airflow_backfill_provider.windows import Partition
@@ -38,12 +43,8 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     :raises PublishRefused: never published, out of order, or the backup is gone; nothing was written.
     :raises TargetMoved: the range is no longer what was published; nothing was written.
     """
-    plan = work.stored_plan()
-    backfill = work.ledger.backfill(work.backfill_id)
-    if backfill.name != work.spec.name:
-        raise RequestError(
-            f"Backfill {work.backfill_id} is of {backfill.name}: trigger rollback__{backfill.name}, not rollback__{work.spec.name}."
-        )
+    require_own(work)
+    plan, backfill = work.stored_plan(), work.ledger.backfill(work.backfill_id)
     if way_back_has_ended(work):
         raise PublishRefused(
             f"The way back of backfill {work.backfill_id} has ended: its backup was kept for "
@@ -71,6 +72,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         if state is not BackfillState.ROLLED_BACK:
             undone = plan.select(sorted(written.undone))
             require_restored(work, plan, undone, marks)
+            record_receipts(work, work.warehouse.receipts(plan.target))
             _record(work)
         refuse_brought_back(work, plan)
         return _restored_before(len(written.undone))
@@ -121,6 +123,7 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
                 "overwrites.",
                 moved,
             )
+        forget_overwritten(work, ours)
         return ours
     return keep_overwritten(work, plan, restored)
 

@@ -6,7 +6,7 @@ go back to a commit that the ledger recorded does not contradict it: the ledger 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from airflow_backfill_provider.errors import PublishRefused
@@ -17,7 +17,7 @@ from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import Written, receipt_detail, written_by
 from airflow_backfill_provider.steps.replaced import published, replaced
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint
-from airflow_backfill_provider.warehouses.base import Fingerprint, Published
+from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Receipt
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
         work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
     reason = _GIVEN_UP if given_up else ""
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    for receipt in written.publishes:
-        work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
+    record_receipts(work, written.publishes)
     work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
     if wrong:
         work.ledger.move(
@@ -112,6 +111,14 @@ def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
             reason=f"not as staged: {', '.join(wrong[:5])}",
         )
     return wrong
+
+
+def record_receipts(work: Work, receipts: Iterable[Receipt]) -> None:
+    """Have each commit of the backfill in the audit trail, once."""
+    known = {event.detail["sequence"] for event in work.ledger.events(work.backfill_id, RECEIPT_EVENT)}
+    for receipt in receipts:
+        if receipt.backfill_id == work.backfill_id and receipt.sequence not in known:
+            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
 
 
 def unverified(work: Work, plan: Plan) -> tuple[str, ...]:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from airflow_backfill_provider.errors import IntentChanged, PublishRefused, Stopped, TransitionRefused
+from airflow_backfill_provider.errors import (
+    IntentChanged,
+    PublishRefused,
+    Stopped,
+    TransformRefused,
+    TransitionRefused,
+)
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.metrics import Metrics, Untold
@@ -23,6 +31,11 @@ from airflow_backfill_provider.windows import Partition
 
 def go_on() -> None:
     """The stop signal of a caller that has none."""
+
+
+def nowhere(spec: BackfillSpec) -> Elsewhere:
+    """For a caller that can have nothing done elsewhere."""
+    raise TransformRefused(f"The {spec.transform.origin} can be run by a task of Airflow only.")
 
 
 def utc_now() -> datetime:
@@ -48,6 +61,10 @@ class Work:
     """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     check_throttle: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
+    elsewhere: Callable[[BackfillSpec], Elsewhere] = nowhere
+    """Where the spec's transform runs, if that is elsewhere."""
+    pause: Callable[[float], None] = time.sleep
+    """Waits for so many seconds; raises when the task is ended meanwhile."""
     metrics: Metrics = field(default_factory=Untold)
     now: Callable[[], datetime] = utc_now
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))

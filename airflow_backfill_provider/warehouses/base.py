@@ -42,6 +42,8 @@ class Capabilities:
     """Sentences the plan prints: what this engine cannot guarantee."""
     takes_no_code: str = ""
     """Why code has no :class:`Landing` here, and what to do instead; empty where it has one."""
+    takes_nothing_from_elsewhere: str = ""
+    """The same of another process than the one that makes the landing."""
 
 
 @dataclass(frozen=True)
@@ -395,6 +397,21 @@ class Landing(Protocol):
 
         :raises WarehouseError: they are something else, a column is missing, too much or there twice, or a value does not fit
             or would become another.
+        """
+        ...
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        """What another process is told so that it can put its rows here, by name. What it put there outlives a killed process.
+
+        :raises WarehouseError: the engine has nothing that another process can reach.
+        """
+        ...
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        """Take over what another process put there; the address is this landing's, or that of one whose process was killed.
+
+        :raises WarehouseError: there is nothing, or it does not fit; as :meth:`add`.
         """
         ...
 

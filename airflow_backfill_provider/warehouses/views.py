@@ -100,7 +100,7 @@ def refuse_newer_version(target: Target, backfill_id: str, receipts: Sequence[Re
     """:raises PublishRefused: after this backfill, another one published a version that was not rolled back."""
     newer: dict[str, None] = {}
     for receipt in receipts:
-        if receipt.action is Action.ROLLBACK:
+        if receipt.action is not Action.PUBLISH:
             newer.pop(receipt.backfill_id, None)
         elif receipt.backfill_id == backfill_id:
             newer.clear()

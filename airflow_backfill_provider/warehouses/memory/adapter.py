@@ -203,6 +203,7 @@ class MemoryWarehouse:
             rows_per_second=50_000,
             replaced_per_second=50_000,
             one_host=True,
+            takes_nothing_from_elsewhere="The in-memory warehouse is in its process alone.",
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )
 
@@ -640,6 +641,13 @@ class MemoryLanding:
             self.rows += [land_row(self._columns, values) for values in values_of(rows, self.columns)]
         except ValueError as error:
             raise WarehouseError(f"What the code returned does not fit: {error}. Nothing was kept.") from error
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        raise WarehouseError("The in-memory warehouse is in its process alone; return the rows.")
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        raise WarehouseError("The in-memory warehouse is in its process alone; return the rows.")
 
     def settle(self) -> None:
         """Nothing: there is no connection to write by."""

@@ -148,6 +148,55 @@ def test_what_a_forced_rollback_overwrote_can_be_brought_back_once(world: World)
     assert summary.backfill.state is BackfillState.COMPLETED, "the range is free for the next backfill"
 
 
+def test_only_the_dag_of_its_own_spec_brings_back_what_a_backfill_s_rollback_overwrote(world: World) -> None:
+    world.run()
+    world.rollback(force=True)
+    found, world.spec = world.id, make_spec(name="others")
+    with pytest.raises(RequestError, match=f"Backfill {found} is of orders: trigger rollback__orders"):
+        world.restore_overwritten(found)
+
+
+def test_a_copy_that_no_rollback_overwrote_anything_after_is_not_brought_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run()
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9200, DATE '2024-03-04', 1, 'a fix')")
+
+    def broken(*_: object) -> None:
+        raise WarehouseError("the engine is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.warehouse), "replace_partitions", broken)
+        with pytest.raises(WarehouseError, match="the engine is gone"):
+            world.rollback(force=True)
+    world.engine.execute("DELETE FROM analytics.orders WHERE order_id = 9200")
+    assert world.rollback().restored
+    with pytest.raises(RequestError, match=r"No rollback of backfill .* was forced"):
+        world.restore_overwritten()
+
+
+def test_a_task_that_died_after_its_commit_is_gone_on_with_and_its_receipt_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run()
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9200, DATE '2024-03-04', 1, 'a fix')")
+    fixed = world.published()
+    world.rollback(force=True)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("airflow_backfill_provider.steps.restore.record_receipts", dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.restore_overwritten()
+    assert world.published() == fixed
+    assert not world.restore_overwritten().restored
+    actions = [event.detail["action"] for event in world.ledger.events(world.id, RECEIPT_EVENT)]
+    assert actions == ["publish", "rollback", "restore"]
+    assert not world.ledger.holds_range(world.id, [world.work().stored_plan().partitions[0].span])
+
+
 def test_nothing_is_brought_back_over_rows_that_were_written_after_the_rollback(world: World) -> None:
     world.run()
     with pytest.raises(RequestError, match=r"No rollback of backfill .* was forced"):
