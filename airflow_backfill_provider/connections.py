@@ -187,7 +187,7 @@ def _statement_api(conn_id: str, extra: Mapping[str, Any]) -> Any:
     # Trying a submission again could run the statement twice.
     submitting, looking = DatabricksHook(conn_id, retry_limit=1), DatabricksHook(conn_id)
     request = {"warehouse_id": path[1], "wait_timeout": "0s"} | {
-        name: extra[name] for name in ("catalog",) if extra.get(name)
+        name: extra[name] for name in ("catalog", "schema") if extra.get(name)
     }
 
     @contextmanager

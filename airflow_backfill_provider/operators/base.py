@@ -147,8 +147,11 @@ class BackfillOperator(BaseOperator):
                 warehouse.close()
 
     def on_kill(self) -> None:
-        """End the statement that is running, whose writes are rolled back, and the wait for a run elsewhere."""
+        """End the statement that is running, whose writes are rolled back, the dbt that compiles, and the wait for a run elsewhere."""
+        from airflow_backfill_provider.recompute.dbt_command import end_compiling
+
         self._is_ended = True
+        end_compiling()
         if self._warehouse is not None:
             self._warehouse.cancel()
 

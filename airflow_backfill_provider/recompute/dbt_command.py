@@ -6,8 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,14 +20,16 @@ from airflow_backfill_provider.spec.dbt import DbtModel
 
 _QUOTED_LINES = 15
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_running: set[subprocess.Popen[str]] = set()
 
 
-def compile_manifest(model: DbtModel, *, full_refresh: bool = False) -> Mapping[str, Any]:
+def compile_manifest(model: DbtModel, timeout: timedelta, *, full_refresh: bool = False) -> Mapping[str, Any]:
     """What ``dbt compile`` writes to ``manifest.json``; with the model's compiled SQL, if the project has such a model.
 
+    :param timeout: how long dbt may take; it is ended then.
     :param full_refresh: compile it as for its first build, in which ``is_incremental()`` is false.
     :raises SpecError: dbt, or the project, is not there.
-    :raises CodeFailed: dbt says no; with its last lines.
+    :raises CodeFailed: dbt says no, with its last lines; or takes too long.
     """
     command = _executable(model)
     project = Path(model.project_dir)
@@ -44,7 +49,13 @@ def compile_manifest(model: DbtModel, *, full_refresh: bool = False) -> Mapping[
         ]
         # A model is the team's own: whether dbt sends statistics of it is for them to say, in the environment.
         environment = {"DBT_SEND_ANONYMOUS_USAGE_STATS": "false"} | os.environ
-        done = subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True, errors="replace")
+        try:
+            done = _run(arguments, project, environment, timeout)
+        except subprocess.TimeoutExpired as late:
+            raise CodeFailed(
+                f"dbt compile of the model {model.model} took longer than compute.statement_timeout, {timeout}, and was ended. Nothing "
+                "was staged. See whether it waits for its database, or raise the timeout."
+            ) from late
         manifest = Path(scratch, "target", "manifest.json")
         if done.returncode != 0 or not manifest.is_file():
             raise CodeFailed(
@@ -53,6 +64,45 @@ def compile_manifest(model: DbtModel, *, full_refresh: bool = False) -> Mapping[
             )
         found: Mapping[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
         return found
+
+
+def end_compiling() -> None:
+    """End every dbt that runs for this process, with what it started; for a task that is to end."""
+    for process in tuple(_running):
+        _kill(process)
+
+
+def _run(
+    arguments: Sequence[str], project: Path, environment: Mapping[str, str], timeout: timedelta
+) -> subprocess.CompletedProcess[str]:
+    """Run it in a session of its own; it is gone when this returns or raises."""
+    # The standard input of a task is its way to Airflow's supervisor.
+    with subprocess.Popen(
+        arguments,
+        cwd=project,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        _running.add(process)
+        try:
+            output, errors = process.communicate(timeout=timeout.total_seconds())
+        except BaseException:
+            _kill(process)
+            raise
+        finally:
+            _running.discard(process)
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _executable(model: DbtModel) -> str:

@@ -39,15 +39,16 @@ def with_compiled_model(spec: BackfillSpec, dialect: str) -> BackfillSpec:
     transform = spec.transform
     if not isinstance(transform, DbtTransform) or transform.compiled is not None:
         return spec
-    manifest = compile_manifest(transform.dbt)
+    manifest = compile_manifest(transform.dbt, spec.compute.statement_timeout)
     node = find_model(manifest, transform.dbt.model)
     if _kind(node) == "incremental":
-        if node["config"].get("full_refresh") is False and "is_incremental" in node["raw_code"]:
+        # Whether it asks for is_incremental() cannot be told from its file: a macro may ask for it.
+        if node["config"].get("full_refresh") is False:
             raise TransformRefused(
-                f"{transform.origin} has full_refresh: false, so dbt compiles it with is_incremental() true, as a SELECT of what is "
-                "new only. Make it a microbatch model, or write what a backfill needs as transform.sql."
+                f"{transform.origin} has full_refresh: false, so dbt compiles it with is_incremental() true, which may be a SELECT of "
+                "what is new only. Make it a microbatch model, or write what a backfill needs as transform.sql."
             )
-        manifest = compile_manifest(transform.dbt, full_refresh=True)
+        manifest = compile_manifest(transform.dbt, spec.compute.statement_timeout, full_refresh=True)
     compiled = compiled_model(manifest, transform.dbt.model, spec.target, dialect)
     return spec.model_copy(update={"transform": transform.model_copy(update={"compiled": compiled})})
 

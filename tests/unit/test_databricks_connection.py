@@ -73,6 +73,25 @@ def test_stages_are_filled_through_the_api_where_a_statement_means_the_same_ther
     warehouse.close()
 
 
+def test_a_statement_of_the_api_finds_the_tables_that_the_sql_hook_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.databricks.hooks.databricks import DatabricksHook
+
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(DatabricksHook, "post_sql_statement", lambda self, json: sent.append(json) or "s1")
+    connect(monkeypatch, extra={"http_path": PATH, "catalog": "main", "schema": "sales"})
+    warehouse = warehouse_for(spec())
+
+    assert isinstance(warehouse, DatabricksWarehouse)
+    assert warehouse._statement_api is not None
+    assert warehouse._statement_api.submit("SELECT 1") == "s1"
+    assert sent == [
+        {"warehouse_id": "0123", "wait_timeout": "0s", "catalog": "main", "schema": "sales", "statement": "SELECT 1"}
+    ]
+    warehouse.close()
+
+
 def test_whether_the_api_is_wanted_is_true_or_false(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, extra={"http_path": PATH, "backfill_statement_api": "no"})
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from databricks.sql.exc import ServerOperationError
+from databricks.sql.exc import Error
 
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, SpecError, WarehouseError
 from airflow_backfill_provider.warehouses import user_metadata
@@ -36,7 +36,7 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
-from airflow_backfill_provider.warehouses.databricks.errors import translated
+from airflow_backfill_provider.warehouses.databricks.errors import is_absent, translated
 from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
 from airflow_backfill_provider.warehouses.databricks.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
@@ -159,6 +159,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     ) -> Iterator[DatabricksStage]:
         location = self._storage.new_location("stage", backfill_id, label)
         stage: DatabricksStage | None = None
+        statements: Statements | None = None
         try:
             with translated(f"Staging batch {label}"), self._sessions.session() as session:
                 with self._statements() as statements:
@@ -167,7 +168,8 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
                     )
                     yield stage
         finally:
-            if stage is None or stage.is_empty:
+            # What may still fill it is the next attempt's to take over.
+            if (stage is None or stage.is_empty) and not (statements and statements.goes_on):
                 self._drop_quietly(location)
 
     def take_over(
@@ -178,15 +180,17 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             self._sessions.session() as session,
             self._statements() as statements,
         ):
-            if statements is None:
+            if statements is None or not statements.ended_well(running.statement):
                 return ()
-            try:
-                statements.wait(running.statement)
-            except ServerOperationError:
-                return ()
-            return DatabricksStage(
+            stage = DatabricksStage(
                 session, statements, untold, self._storage, target, backfill_id, running.location, self.method
-            ).filled(partitions)
+            )
+            try:
+                return stage.filled(partitions)
+            except Error as error:
+                if not is_absent(error):
+                    raise
+                return ()
 
     @contextmanager
     def _statements(self) -> Iterator[Statements | None]:

@@ -11,9 +11,11 @@ from threading import Event
 
 from databricks.sql.exc import Error, ServerOperationError
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import ConnectionLost, WarehouseError
 
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.1, 5.0
+_END_SECONDS = 30.0
+"""How long a cancelled statement is waited for."""
 _ENDED_WELL = frozenset({"SUCCEEDED", "CLOSED"})
 _RUNNING = frozenset({"PENDING", "RUNNING"})
 UNKNOWN = "UNKNOWN"
@@ -44,50 +46,104 @@ class Statements:
         self._api = api
         self._timeout = timeout
         self._is_cancelled = Event()
+        self._open: set[str] = set()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a statement that was told is not known to be over."""
+        return bool(self._open)
 
     def run(self, sql: str, tell: Callable[[str], None]) -> None:
-        """Run it; its id is told as soon as it has one. See :meth:`wait`."""
+        """Run it until it ended well; its id is told as soon as it has one.
+
+        :raises ServerOperationError: it failed, or somebody else cancelled it.
+        :raises WarehouseError: it took too long, or was cancelled here.
+        :raises ConnectionLost: it may still run; nothing else may be written where it writes.
+        """
         if self._is_cancelled.is_set():
             raise _cancelled()
         statement = self._api.submit(sql)
+        self._open.add(statement)
         try:
             tell(statement)
+        except Exception as untold:
+            if self._end(statement) == UNKNOWN:
+                raise _lost(statement, str(untold)) from untold
+            raise
         except BaseException:
             self._end(statement)
             raise
-        self.wait(statement)
+        state, error = self._last_state(statement)
+        if state == UNKNOWN:
+            raise _lost(statement, error)
+        if state not in _ENDED_WELL:
+            raise ServerOperationError(error or f"The statement {statement} ended as {state}.")
 
-    def wait(self, statement: str) -> None:
-        """Wait until it ended well.
+    def ended_well(self, statement: str) -> bool:
+        """Wait until it is over; whether it is known to have ended well.
 
-        :raises ServerOperationError: it failed, somebody else cancelled it, or nobody knows how it ended.
         :raises WarehouseError: it took too long, or was cancelled here.
+        :raises ConnectionLost: the same, and it may still run.
         """
+        self._open.add(statement)
+        return self._last_state(statement)[0] in _ENDED_WELL
+
+    def _last_state(self, statement: str) -> tuple[str, str]:
+        """The state in which it is over, or :data:`UNKNOWN`, and its error."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout.total_seconds()
         pause = _FIRST_PAUSE_SECONDS
-        while (found := self._api.look(statement))[0] in _RUNNING:
-            if deadline is not None and time.monotonic() > deadline:
-                self._end(statement)
+        while (found := self._look(statement))[0] in _RUNNING:
+            is_late = deadline is not None and time.monotonic() > deadline
+            if is_late or self._is_cancelled.wait(pause):
+                state = self._end(statement)
+                if state == UNKNOWN:
+                    raise _lost(statement, "it was cancelled, and has not come to its end yet.")
+                if not is_late:
+                    raise _cancelled()
+                if state in _ENDED_WELL:
+                    return state, ""
                 raise WarehouseError(
                     f"The statement {statement} took longer than compute.statement_timeout, {self._timeout}, and was cancelled. "
                     "Nothing of it is kept. Raise the timeout, or recompute less at once."
                 )
-            if self._is_cancelled.wait(pause):
-                self._end(statement)
-                raise _cancelled()
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
-        state, error = found
-        if state not in _ENDED_WELL:
-            raise ServerOperationError(error or f"The statement {statement} ended as {state}.")
+        return found
+
+    def _look(self, statement: str) -> tuple[str, str]:
+        """As the API's, but a look that is refused says as little as one at an id that nobody knows."""
+        try:
+            state, error = self._api.look(statement)
+        except ServerOperationError as refused:
+            return UNKNOWN, str(refused)
+        if state != UNKNOWN and state not in _RUNNING:
+            self._open.discard(statement)
+        return state, error
 
     def cancel(self) -> None:
         """End the statement that runs, and let none begin."""
         self._is_cancelled.set()
 
-    def _end(self, statement: str) -> None:
-        """Cancel it while another error is on its way, which is the one that matters."""
+    def _end(self, statement: str) -> str:
+        """Cancel it, which the workspace does in its own time; the state in which it is over, or :data:`UNKNOWN`."""
         with suppress(Error):
             self._api.cancel(statement)
+        deadline = time.monotonic() + _END_SECONDS
+        pause = _FIRST_PAUSE_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(Error):
+                state, _ = self._look(statement)
+                if state not in _RUNNING:
+                    return state
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+        return UNKNOWN
+
+
+def _lost(statement: str, why: str) -> ConnectionLost:
+    return ConnectionLost(
+        f"Whether the statement {statement} is over is not known: {why or 'the workspace knows nothing of it.'} It may still write "
+        "into its stage, so nothing else was written there. Try again: the next attempt takes it over, or has a stage of its own."
+    )
 
 
 def _cancelled() -> WarehouseError:

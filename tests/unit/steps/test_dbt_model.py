@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ from killed_step import Place
 from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import BackfillError, CodeFailed, IntentChanged, SpecError, TransformRefused
-from airflow_backfill_provider.recompute.dbt_command import compile_manifest
+from airflow_backfill_provider.recompute import dbt_model
+from airflow_backfill_provider.recompute.dbt_command import compile_manifest, end_compiling
 from airflow_backfill_provider.recompute.dbt_model import compiled_model
 from airflow_backfill_provider.spec.dbt import DbtModel
 from airflow_backfill_provider.spec.load import load_spec, load_spec_text
@@ -23,6 +27,7 @@ from airflow_backfill_provider.steps.stage import stage_batch
 PROJECT = Path(__file__).parents[3] / "dags" / "dbt_flights"
 TARGET = TargetSpec(table="analytics.delays", partition_by="day", key=("day",))
 COMPILED = 'select day from "w"."raw"."flights" as f'
+LONG = timedelta(minutes=5)
 FLIGHTS = "source.p.raw.flights"
 
 
@@ -179,9 +184,9 @@ def test_a_spec_that_cannot_be_meant_is_refused(changes: str, told: str) -> None
 def test_a_dbt_that_is_not_there_is_named() -> None:
     model = DbtModel(project_dir=str(PROJECT), model="daily_delays", executable="/nowhere/bin/dbt")
     with pytest.raises(SpecError, match="/nowhere/bin/dbt' was not found"):
-        compile_manifest(model)
+        compile_manifest(model, LONG)
     with pytest.raises(SpecError, match=r"no dbt_project\.yml"):
-        compile_manifest(model.model_copy(update={"executable": "true", "project_dir": str(PROJECT.parent)}))
+        compile_manifest(model.model_copy(update={"executable": "true", "project_dir": str(PROJECT.parent)}), LONG)
 
 
 def test_a_compile_that_fails_is_quoted(tmp_path: Path) -> None:
@@ -192,7 +197,66 @@ def test_a_compile_that_fails_is_quoted(tmp_path: Path) -> None:
     dbt.chmod(0o755)
     model = DbtModel(project_dir=str(PROJECT), model="daily_delays", executable=str(dbt))
     with pytest.raises(CodeFailed, match=r"ended with 2(.|\n)*    Encountered an error:\n    No such macro$"):
-        compile_manifest(model)
+        compile_manifest(model, LONG)
+
+
+def endless(tmp_path: Path) -> DbtModel:
+    """A dbt that reads its standard input to the end, and then waits in a process of its own."""
+    dbt = tmp_path / "dbt"
+    dbt.write_text(
+        f"#!/bin/sh\ncat\nsleep 600 & echo $! > {tmp_path}/new && mv {tmp_path}/new {tmp_path}/pid\nwait\n",
+        encoding="utf-8",
+    )
+    dbt.chmod(0o755)
+    return DbtModel(project_dir=str(PROJECT), model="daily_delays", executable=str(dbt))
+
+
+def is_gone(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_compile_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    with pytest.raises(CodeFailed, match=r"took longer than compute\.statement_timeout, 0:00:02"):
+        compile_manifest(endless(tmp_path), timedelta(seconds=2))
+    if (pid := tmp_path / "pid").exists():
+        wait_until(lambda: is_gone(int(pid.read_text())))
+
+
+def test_a_task_that_is_ended_ends_its_compile(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    def end() -> None:
+        wait_until(pid.exists)
+        end_compiling()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(CodeFailed, match="ended with -9"):
+        compile_manifest(endless(tmp_path), LONG)
+    ending.join()
+    wait_until(lambda: is_gone(int(pid.read_text())))
+
+
+def test_an_incremental_model_that_cannot_be_built_as_a_whole_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_whole(_: object, node: dict[str, Any]) -> None:
+        node["config"].update(incremental_strategy="merge", full_refresh=False)
+        node["raw_code"] = "select day from flights where {{ only_new('day') }}"
+
+    monkeypatch.setattr(dbt_model, "compile_manifest", lambda *_, **__: edited(never_whole))
+    spec = make_spec(transform={"dbt": {"project_dir": "p", "model": "delays"}})
+    with pytest.raises(TransformRefused, match="full_refresh: false"):
+        dbt_model.with_compiled_model(spec, "duckdb")
 
 
 @pytest.fixture
