@@ -6,17 +6,17 @@ import getpass
 from argparse import Namespace
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
-
-from airflow.models import Variable
+from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.switch import heed_switch
 from airflow_backfill_provider.connections import open_ledger, warehouse_at
-from airflow_backfill_provider.errors import BackfillError, RequestError, Stopped
+from airflow_backfill_provider.errors import BackfillError, RequestError
 from airflow_backfill_provider.steps.cleanup import clean_up_all
 from airflow_backfill_provider.steps.leftovers import Leftover
 from airflow_backfill_provider.steps.leftovers import leftovers as find_leftovers
 from airflow_backfill_provider.steps.retention import keep as keep_longer
-from airflow_backfill_provider.switch import ALL, VARIABLE, decide
+from airflow_backfill_provider.switch import ALL
 
 
 def leftovers(args: Namespace) -> None:
@@ -46,21 +46,15 @@ def cleanup(args: Namespace) -> None:
     """
     now = datetime.now(UTC)
     by = f"{getpass.getuser()} via cli"
+    heed = partial(heed_switch, ALL)
     with plain_errors(), open_ledger() as ledger:
-        dropped, failed = clean_up_all(ledger, args.conn_id, warehouse_at, now=now, by=by, check_stop=_heed_switch)
+        dropped, failed = clean_up_all(ledger, args.conn_id, warehouse_at, now=now, by=by, check_stop=heed)
     for one in dropped:
         print(f"dropped  {one.line(now)}")
     if not dropped:
         print("Nothing was dropped.")
     if failed:
         raise SystemExit("\n".join(failed))
-
-
-def _heed_switch() -> None:
-    """:raises Stopped: the kill switch stops every backfill, or cannot be read."""
-    verdict = decide(Variable.get(VARIABLE, default_var=None), ALL)
-    if not verdict.go:
-        raise Stopped(f"Stopped: {verdict.reason}")
 
 
 def keep(args: Namespace) -> None:

@@ -7,12 +7,14 @@ import os
 import sys
 from argparse import Namespace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import yaml
 from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.switch import heed_switch
 from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, open_ledger, warehouse_for
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
@@ -74,7 +76,8 @@ def drill(args: Namespace) -> None:
         warehouse = warehouse_for(spec)
         try:
             by = f"{getpass.getuser()} via cli"
-            work = Work(spec, backfill_id(spec.name, run_id), warehouse, ledger, by, run_id=run_id)
+            stop = partial(heed_switch, spec.name)
+            work = Work(spec, backfill_id(spec.name, run_id), warehouse, ledger, by, check_stop=stop, run_id=run_id)
             end = run_drill(work, request, Run(f"backfill__{spec.name}", run_id, getpass.getuser()))
         finally:
             warehouse.close()

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from airflow_backfill_provider.checks.report import ValidationReport
 from airflow_backfill_provider.ledger.records import FinishedStage
 from airflow_backfill_provider.ledger.states import TERMINAL, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.failing import FAILED_EVENT
+from airflow_backfill_provider.steps.judge import judge_partitions
 from airflow_backfill_provider.steps.recompute import one_by_one, write
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Fill, Landing, Recompute
@@ -46,12 +48,18 @@ def claimed(plan: Plan) -> str:
 
 
 def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
-    """Stage the drill's partition again with every row twice, when it is among these and has rows; as if a join had doubled them."""
+    """Stage the drill's partition again with every row twice, as if a join had doubled them, when it is among these and has rows.
+
+    One that would be rejected as it is stays as it is: its rejection would prove nothing about the damage.
+    """
     victim = plan.trial_partition
     if victim not in partitions:
         return
     record = work.ledger.partitions(work.backfill_id, [victim.key])[victim.key]
     if record.state is not PartitionState.STAGED or not record.rows:
+        return
+    outcomes, _ = judge_partitions(work, plan, [victim], {victim.key: record})
+    if ValidationReport(tuple(outcomes)).rejected_keys:
         return
     (recompute,) = one_by_one(plan, [victim])
     attempts = work.ledger.start_staging(work.backfill_id, [victim.key], owner=work.by, intent=plan.intent_hash)
@@ -62,7 +70,12 @@ def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
         victim.key, attempts[victim.key], staged.location, mark.rows, mark.digest, mark.method, 0.0
     )
     work.ledger.finish_staging(work.backfill_id, [finished], by=work.by)
-    detail = {"key": victim.key, "rows": record.rows, "damaged_rows": mark.rows}
+    detail = {
+        "key": victim.key,
+        "attempt": attempts[victim.key],
+        "rows": record.rows,
+        "damaged_rows": mark.rows,
+    }
     work.ledger.record_event(work.backfill_id, DAMAGED_EVENT, by=work.by, detail=detail)
     work.log.warning("Drill: every row of %s is staged twice, on purpose.", victim.key)
 
@@ -106,11 +119,13 @@ def end_drill(work: Work, plan: Plan) -> DrillEnd:
 def _judged(work: Work, plan: Plan) -> tuple[str, str]:
     """The damaged partition, and why the drill does not pass; empty when it does."""
     ours = [one for one in work.warehouse.receipts(plan.target) if one.backfill_id == work.backfill_id]
-    events = work.ledger.events(work.backfill_id, DAMAGED_EVENT)
-    damaged = str(events[-1].detail["key"]) if events else ""
+    records = work.ledger.partitions(work.backfill_id)
+    details = [event.detail for event in work.ledger.events(work.backfill_id, DAMAGED_EVENT)]
+    # What was staged again after the damage is not damaged.
+    events = [detail for detail in details if detail["attempt"] == records[detail["key"]].attempt]
+    damaged = str(events[-1]["key"]) if events else ""
     if ours:
         return damaged, f"{plan.target.table} has a receipt of it, so something was published"
-    records = work.ledger.partitions(work.backfill_id)
     rejected = [key for key, record in records.items() if record.state is PartitionState.REJECTED]
     if not events:
         victim = records[plan.trial_partition.key]
@@ -119,7 +134,8 @@ def _judged(work: Work, plan: Plan) -> tuple[str, str]:
         reason = f" ({victim.reason})" if victim.reason else ""
         return (
             "",
-            f"it ended before a partition could be damaged: {victim.key} is {victim.state}{reason}; see the failed task",
+            f"it ended before a partition could be damaged: {victim.key} is {victim.state}{reason}, so nothing shows whether "
+            "damage would be noticed; see the failed task",
         )
     if damaged not in rejected:
         return damaged, f"{damaged} was damaged on purpose, and no check rejected it: it is {records[damaged].state}"

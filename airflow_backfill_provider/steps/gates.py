@@ -12,6 +12,10 @@ REVIEWED_OVER = 31
 """Partitions of a plan that needs an approval above which its trial is reviewed as well, unless the spec says otherwise."""
 
 
+DRILLED_UNASKED = 3
+"""Partitions of a drill up to which nobody is asked, whatever the spec says."""
+
+
 @dataclass(frozen=True)
 class Inspection:
     """One gate of a plan, and who looked."""
@@ -42,10 +46,10 @@ class Inspection:
 
 
 def is_needed(plan: Plan, gate: Gate) -> bool:
-    """Whether the spec wants a person to look there; never at a drill, which publishes nothing."""
-    if plan.request.drill:
-        return False
+    """Whether the spec wants a person to look there; of a drill, which publishes nothing, only at the plan of a larger one."""
     approval, partitions = plan.spec.approval, len(plan.keys)
+    if plan.request.drill:
+        return gate is Gate.PLAN and partitions > DRILLED_UNASKED and approval.needed_for(partitions)
     if gate is Gate.PUBLISH:
         return approval.before_publish
     by_size = approval.needed_for(partitions)
@@ -58,7 +62,7 @@ def is_needed(plan: Plan, gate: Gate) -> bool:
 def not_needed(plan: Plan) -> str:
     """Why the plan needs no approval, in the words of its spec."""
     if plan.request.drill:
-        return "it is a drill, which publishes nothing"
+        return f"it is a drill, which publishes nothing; one of over {DRILLED_UNASKED} partitions is approved as any plan is"
     count = len(plan.keys)
     return f"approval.required is {plan.spec.approval.rule}, and the plan has {count:,} partition{'s' * (count != 1)}"
 

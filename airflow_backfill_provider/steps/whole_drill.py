@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.batches import Batch
-from airflow_backfill_provider.errors import BackfillError, RequestError, ValidationFailed
+from airflow_backfill_provider.errors import BackfillError, NotApproved, RequestError, Stopped, ValidationFailed
+from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.drill import DrillEnd, end_drill
-from airflow_backfill_provider.steps.scope import Run, scope
+from airflow_backfill_provider.steps.gates import DRILLED_UNASKED, is_needed
+from airflow_backfill_provider.steps.scope import Run, Scoped, scope
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
 from airflow_backfill_provider.steps.validate import validate_batch, validate_range
@@ -19,11 +21,14 @@ def drill(work: Work, request: Request, run: Run) -> DrillEnd:
 
     :raises RequestError: there is no partition to drill with.
     :raises RangeLocked: another drill of the range goes on.
+    :raises NotApproved: it is so large that its plan needs an approval, for which nobody can be asked here.
+    :raises Stopped: a stop signal is set.
     """
     scoped = scope(work, request, run)
     if not scoped.batches:
         raise RequestError("No partition of the range is over, so there is none to drill with. Name another range.")
     try:
+        _refuse_unapproved(scoped)
         try_partition(work)
         hold_control(work)
         for batch in scoped.batches:
@@ -32,9 +37,23 @@ def drill(work: Work, request: Request, run: Run) -> DrillEnd:
         failed = [error for batch in scoped.batches if (error := _judged(work, batch)) is not None]
         if not failed:
             validate_range(work)
+    except (NotApproved, Stopped):
+        raise
     except BackfillError as error:
         work.log.info("The drill stopped here: %s", error)
-    return end_drill(work, scoped.plan)
+    finally:
+        end = end_drill(work, scoped.plan)
+    return end
+
+
+def _refuse_unapproved(scoped: Scoped) -> None:
+    if is_needed(scoped.plan, Gate.PLAN):
+        spec = scoped.plan.spec
+        raise NotApproved(
+            f"A drill of {len(scoped.plan.keys):,} partitions needs an approval (approval.required is {spec.approval.rule}), "
+            f"and nobody can be asked here. Nothing was computed. Name at most {DRILLED_UNASKED} partitions, or trigger the "
+            f"DAG backfill__{spec.name} with drill: true, which asks."
+        )
 
 
 def _judged(work: Work, batch: Batch) -> ValidationFailed | None:

@@ -151,3 +151,32 @@ def test_a_merge_adds_the_column_too(orders: World) -> None:
         pytest.skip("the engine does not merge")
     orders.warehouse.merge(orders.target, orders.publication(stage(orders, *RANGE), RANGE))
     assert taxes(orders) == FILLED
+
+
+def test_the_way_back_of_an_earlier_plan_leaves_a_column_that_came_later_unless_its_range_has_values_in_it(
+    orders: World,
+) -> None:
+    wide, narrow = orders.target, replace(orders.target, columns=orders.target.columns[:-1])
+    first, second = RANGE[:1], RANGE[1:2]
+    orders.target = narrow
+    backup, marks = orders.warehouse.back_up(narrow, "b1", days(*first), label="publish")
+    with orders.warehouse.open_stage(narrow, "b1", "batch-1") as writer:
+        same = Staged((write_one(writer, day(first[0]), orders.select(first[0])),))
+    orders.warehouse.replace_partitions(narrow, orders.publication(same, first))
+    orders.target = wide
+    orders.warehouse.replace_partitions(wide, orders.publication(stage(orders, *second), second, backfill_id="b2"))
+    filled = taxes(orders)
+
+    orders.target = narrow
+    undo = orders.publication(backup, first, action=Action.ROLLBACK, after=marks)
+    orders.warehouse.replace_partitions(narrow, undo)
+    assert taxes(orders) == filled
+    assert orders.fingerprint(*first) == marks
+
+    orders.target = wide
+    orders.warehouse.replace_partitions(wide, orders.publication(stage(orders, *first), first, backfill_id="b3"))
+    orders.target = narrow
+    undo = orders.publication(backup, first, action=Action.ROLLBACK, after=marks)
+    refused = orders.refuses(orders.warehouse.replace_partitions, undo)
+    assert "has values in tax (in 3 rows), which the way back would lose" in str(refused)
+    assert "other columns" in str(orders.refuses(orders.warehouse.replace_partitions, orders.publication(same, first)))

@@ -98,7 +98,8 @@ class Swap(Replacement):
         run, publication = self._session.run, self._publication
         refuse_newer_version(self._target, publication.backfill_id, self._receipts.read())
         before = self._version_before()
-        if before is None or not self._differs_in_the_range_alone(before):
+        # The version before has no column that came later, whose values outside the range would be gone.
+        if before is None or self._later or not self._differs_in_the_range_alone(before):
             return self.replace()
         self._move_to(before)
         point(run, self._view, before)

@@ -62,6 +62,7 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.code_rows import values_of
+from airflow_backfill_provider.warehouses.later_columns import later, later_column_filled
 from airflow_backfill_provider.warehouses.memory.measure import (
     Keyed,
     changes_by_column,
@@ -77,6 +78,7 @@ from airflow_backfill_provider.warehouses.memory.rows import (
     fingerprint,
     in_order,
     land_row,
+    with_nothing,
 )
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
 from airflow_backfill_provider.warehouses.memory.values import lossless, parse_type
@@ -449,7 +451,8 @@ class MemoryWarehouse:
         publication.refuse_incomplete(METHOD)
         with self._lock:
             table = self._described(target)
-            if table.columns != target.columns:
+            since = later(target, table.columns) if publication.action is not Action.PUBLISH else ()
+            if tuple(column for column in table.columns if column not in since) != target.columns:
                 raise PublishRefused(f"{target.table} has other columns than when the plan was made. Plan again.")
             moved = _differences(publication.before, self.fingerprint(target, Published(), partitions))
             if moved:
@@ -463,16 +466,25 @@ class MemoryWarehouse:
                     f"What would land is not what was validated (rows expected, found): {changed}.", changed
                 )
             gone = _in_any(target, table, partitions)
+            went = [row for row, is_gone in zip(table.rows, gone, strict=True) if is_gone]
+            counts = [
+                (
+                    column.name,
+                    sum(value is not None for (value,) in in_order(replace(table, rows=tuple(went)), [column.name])),
+                )
+                for column in since
+            ]
+            if filled := [(name, rows) for name, rows in counts if rows]:
+                raise later_column_filled(target, filled)
             kept = [row for row, is_gone in zip(table.rows, gone, strict=True) if not is_gone]
             if not publication.keys_may_repeat:
                 _refuse_repeated_keys(target, Table(table.columns, tuple(kept)), landing.values())
             names = tuple(column.name for column in table.columns)
-            added = [row for staged in landing.values() for row in in_order(staged, names)]
+            added = [row for staged in landing.values() for row in in_order(with_nothing(staged, since), names)]
             try:
                 _refuse_broken(target.table, published := replace(table, rows=(*kept, *added)))
             except ValueError as error:
                 raise PublishRefused(f"The staged rows break a constraint; nothing was written: {error}") from error
-            went = [row for row, is_gone in zip(table.rows, gone, strict=True) if is_gone]
             deleted, inserted = count_rows(went, added)
             publication.confirm()
             earlier = self._receipts.get(target.table, ())
@@ -534,8 +546,7 @@ class MemoryWarehouse:
         table = self._table(target.table)
         there = {column.name.casefold() for column in table.columns}
         lacking = tuple(column for column in target.added if column.name.casefold() not in there)
-        rows = tuple((*row, *[None] * len(lacking)) for row in table.rows) if lacking else table.rows
-        return replace(table, columns=(*table.columns, *lacking), rows=rows)
+        return with_nothing(table, lacking)
 
     def _visible(self) -> dict[str, Table]:
         """Every table, and every view that shows one."""

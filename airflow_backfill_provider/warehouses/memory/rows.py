@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from airflow_backfill_provider.errors import WarehouseError
@@ -38,6 +39,12 @@ def in_order(table: Table, names: Sequence[str]) -> list[Row]:
     if missing := [name for name in names if name not in positions]:
         raise WarehouseError(f"There is no column {', '.join(missing)}; there are {', '.join(positions)}.")
     return [tuple(row[positions[name]] for name in names) for row in table.rows]
+
+
+def with_nothing(table: Table, columns: Sequence[Column]) -> Table:
+    """The table with these columns after its own, NULL in every row."""
+    rows = tuple((*row, *[None] * len(columns)) for row in table.rows) if columns else table.rows
+    return replace(table, columns=(*table.columns, *columns), rows=rows)
 
 
 def cut(table: Table, partition_by: str, clock: Clock, partitions: Sequence[Partition]) -> dict[str, Table]:

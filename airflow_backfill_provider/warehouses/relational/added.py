@@ -30,8 +30,12 @@ def with_absent(name: str, lacking: Sequence[Column], spelling: Spelling) -> str
     """The table, as SQL to read from, as if it had the columns that it lacks."""
     if not lacking:
         return name
-    nothing = ", ".join(f"CAST(NULL AS {column.type}) AS {spelling.quote(column.name)}" for column in lacking)
-    return f"(SELECT own.*, {nothing} FROM {name} AS own)"
+    return f"(SELECT own.*, {', '.join(nothing(lacking, spelling))} FROM {name} AS own)"
+
+
+def nothing(columns: Sequence[Column], spelling: Spelling) -> list[str]:
+    """NULL as each of the columns, as SQL."""
+    return [f"CAST(NULL AS {column.type}) AS {spelling.quote(column.name)}" for column in columns]
 
 
 def add_columns(run: Run, place: Place, lacking: Sequence[Column]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from airflow_backfill_provider.errors import PublishRefused, StageChanged, TargetMoved
-from airflow_backfill_provider.warehouses.base import Fingerprint, Publication, Receipt, Target
-from airflow_backfill_provider.warehouses.relational.added import absent, with_absent
+from airflow_backfill_provider.warehouses.base import Action, Fingerprint, Publication, Receipt, Target
+from airflow_backfill_provider.warehouses.later_columns import later, later_column_filled
+from airflow_backfill_provider.warehouses.relational.added import absent, nothing, with_absent
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST, Dialect
 from airflow_backfill_provider.warehouses.relational.keys import find_keys_outside
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
@@ -21,6 +22,11 @@ from airflow_backfill_provider.warehouses.relational.tables import Table
 from airflow_backfill_provider.warehouses.sql import Spelling, quote, quote_all
 
 _NAMED_AT_MOST = 5
+_WAYS_ON = {
+    True: "Plan and stage again.",
+    False: "The way back keeps only columns that were added since and take a NULL. A new backfill, with the SQL as it was, "
+    "brings back what that gives.",
+}
 
 
 class Replacement:
@@ -34,7 +40,14 @@ class Replacement:
         target: Target,
         publication: Publication,
         landing: Sequence[Piece],
+        *,
+        bears_later_columns: bool = True,
     ) -> None:
+        """Set up only.
+
+        :param bears_later_columns: whether what writes the range gives NULL to the columns that came after the plan.
+        """
+        self._bears_later_columns = bears_later_columns and publication.action is not Action.PUBLISH
         self._dialect = dialect
         self._spelling = dialect.spelling
         self._session = session
@@ -48,6 +61,7 @@ class Replacement:
         """The table is this; the columns that it lacks, of those to be added, are NULL."""
         self._table = table
         self._lacking = absent(self._target, table.column_names)
+        self._later = later(self._target, table.columns) if self._bears_later_columns else ()
         self._published = self._piece(with_absent(table.place.sql, self._lacking, self._spelling))
 
     def run(self, change: Change, receipts: Receipts) -> Receipt:
@@ -62,15 +76,29 @@ class Replacement:
         return receipts.write(self._publication, deleted, inserted)
 
     def refuse_other_columns(self) -> None:
-        """:raises PublishRefused: the table is not the one the plan described."""
-        found = self._table.columns
+        """On the way back, a column that came since may stay, where it is NULL in every row of the range.
+
+        :raises PublishRefused: the table is not the one the plan described.
+        """
+        found = tuple(column for column in self._table.columns if column not in self._later)
         expected = self._target.without(self._lacking).columns
         if found != expected:
             differing = sorted({column.name for column in set(found) ^ set(expected)})
             raise PublishRefused(
                 f"{self._target.table} has other columns than when the plan was made: {', '.join(differing) or 'order'}"
-                " differ. Nothing was written. Plan and stage again."
+                f" differ. Nothing was written. {_WAYS_ON[self._publication.action is Action.PUBLISH]}"
             )
+        self._refuse_filled()
+
+    def _refuse_filled(self) -> None:
+        if not self._later:
+            return
+        names = [column.name for column in self._later]
+        counts = ", ".join(f"count(r.{self._spelling.quote(name)})" for name in names)
+        table, within = self._published.table, self._published.predicate
+        (values,) = self._session.run(f"SELECT {counts} FROM {table} AS r WHERE {within}")
+        if filled := [(name, rows) for name, rows in zip(names, values, strict=True) if rows]:
+            raise later_column_filled(self._target, filled)
 
     def refuse_moved(self, known: Mapping[str, Fingerprint] | None = None) -> None:
         """Compare the range with the plan's baseline.
@@ -142,7 +170,8 @@ class Replacement:
             f"MERGE INTO {self._name} AS r USING ({self.landing_rows()}) AS s "
             f"ON {match} AND {self._published.predicate} "
             + (f"WHEN MATCHED AND {changed} THEN UPDATE SET {_assignments(rest)} " if rest else "")
-            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(names)}) {self._dialect.overriding} VALUES ({_row(self._spelling, 's', names)})"
+            + f"WHEN NOT MATCHED THEN INSERT ({quote_all(self._written)}) {self._dialect.overriding} "
+            f"VALUES ({_row(self._spelling, 's', self._written)})"
         )
         inserted = count_rows(self._publication.after) - (count_rows(self._publication.before) - deleted)
         updated = written - inserted
@@ -156,8 +185,7 @@ class Replacement:
     def insert(self) -> int:
         """Insert what lands, by name; returns how many rows came."""
         ((inserted,),) = self._session.run(
-            f"INSERT INTO {self._name} ({quote_all(self._target.column_names)}) "
-            f"{self._dialect.overriding} {self.landing_rows()}"
+            f"INSERT INTO {self._name} ({quote_all(self._written)}) {self._dialect.overriding} {self.landing_rows()}"
         )
         return int(inserted)
 
@@ -189,9 +217,14 @@ class Replacement:
                 {"inserted": (wanted, inserted)},
             )
 
+    @property
+    def _written(self) -> list[str]:
+        """The columns of :meth:`landing_rows`."""
+        return [*self._target.column_names, *(column.name for column in self._later)]
+
     def landing_rows(self) -> str:
-        """A SELECT of the rows that land: those of the range, by name, in the target's order."""
-        names = _row(self._spelling, "r", self._target.column_names)
+        """A SELECT of the rows that land: those of the range, by name, in the target's order, and NULL for what came later."""
+        names = ", ".join([_row(self._spelling, "r", self._target.column_names), *nothing(self._later, self._spelling)])
         return " UNION ALL ".join(
             f"SELECT {names} FROM {piece.table} AS r WHERE {piece.predicate}" for piece in self._landing
         )

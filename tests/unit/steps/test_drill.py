@@ -8,7 +8,7 @@ import pytest
 from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
-from airflow_backfill_provider.errors import PublishRefused, RequestError, ValidationFailed
+from airflow_backfill_provider.errors import NotApproved, PublishRefused, RequestError, Stopped, ValidationFailed
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.spec.drill import with_range
 from airflow_backfill_provider.spec.request import Mode, Request
@@ -17,6 +17,7 @@ from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.whole_drill import drill
+from airflow_backfill_provider.steps.work import go_on
 
 RANGE = {"start_date": DAYS[0], "end_date": DAYS[2]}
 
@@ -82,6 +83,45 @@ def test_it_does_not_pass_when_another_partition_is_rejected_too(world: World) -
     assert not end.passed
     assert f"{DAYS[2]} was rejected too, which nobody damaged" in end.found
     assert left(world) == []
+
+
+def test_it_does_not_pass_when_its_partition_is_rejected_without_any_damage(world: World) -> None:
+    world.spec = make_spec(
+        checks=[{"expression_is_true": {"expression": f"order_date <> DATE '{DAYS[0]}'"}}], trial={"partition": DAYS[0]}
+    )
+    end = drilled(world)
+    assert (end.passed, end.damaged) == (False, "")
+    assert f"ended before a partition could be damaged: {DAYS[0]} is rejected" in end.found
+    assert "expression_is_true" in end.found
+    assert left(world) == []
+
+
+@pytest.mark.parametrize("error", [Stopped("the kill switch"), KeyboardInterrupt()])
+def test_what_stops_it_comes_out_and_leaves_nothing_behind(world: World, error: BaseException) -> None:
+    def stop() -> None:
+        found = world.ledger.find_backfill(world.id)
+        if found is not None and found.state is BackfillState.RUNNING:
+            raise error
+
+    world.check_stop = stop
+    with pytest.raises(type(error)):
+        drilled(world)
+    end = ended(world.ledger, world.id)
+    assert end is not None
+    assert not end.passed
+    assert world.ledger.backfill(world.id).state is BackfillState.EXPIRED
+    assert left(world) == []
+    world.check_stop = go_on
+    assert drilled(world, "drill 2").passed
+
+
+def test_one_of_more_partitions_than_may_go_unasked_needs_the_approval_of_its_plan(world: World) -> None:
+    world.spec = make_spec(approval={"required": "always"})
+    with pytest.raises(NotApproved, match=r"A drill of 4 partitions needs an approval.*Name at most 3 partitions"):
+        drilled(world, start_date=DAYS[0], end_date=DAYS[3])
+    assert world.ledger.backfill(world.id).state is BackfillState.EXPIRED
+    world.spec = make_spec(approval={"required": {"over_partitions": 4}})
+    assert drilled(world, "drill 2", start_date=DAYS[0], end_date=DAYS[3]).passed
 
 
 def test_it_does_not_pass_when_it_never_came_to_the_damage(world: World) -> None:

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
-from airflow_backfill_provider.errors import SpecError, TransformRefused, ValidationFailed
+from airflow_backfill_provider.errors import PublishRefused, SpecError, TransformRefused, ValidationFailed
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.discarded import Discarded, together
 
 WIDE = RIGHT.replace("note\nFROM", "note, refunded, 1 AS extra\nFROM")
 RANGE = {"start_date": DAYS[0], "end_date": DAYS[2]}
@@ -137,6 +138,40 @@ def test_a_column_that_the_table_lacks_is_added_by_the_publish_and_stays_after_a
     world.engine.execute("ALTER TABLE analytics.orders DROP COLUMN tax")
 
 
+def test_a_backfill_before_that_of_another_range_is_rolled_back_although_a_column_came_since(world: World) -> None:
+    earlier = world.prepare(**RANGE).plan.backfill_id
+    world.publish()
+    world.run_id = "run 2"
+    evolve = new_column("CAST(order_id AS BIGINT)", mode="evolve", columns={"tax": {"null_means": "unknown"}})
+    narrow, world.spec = world.spec, make_spec(**evolve)
+    world.prepare(start_date=DAYS[4], end_date=DAYS[5])
+    world.publish()
+    world.spec = narrow
+    of_earlier = f"FROM analytics.orders WHERE order_date BETWEEN DATE '{DAYS[0]}' AND DATE '{DAYS[2]}'"
+    # A default is not what the rows had.
+    world.engine.execute("ALTER TABLE analytics.orders ALTER COLUMN tax SET DEFAULT 7")
+
+    assert world.rollback(earlier).partitions == 3
+    assert world.amounts(DAYS[1])[100] == 110
+    assert world.engine.rows(f"SELECT count(*), count(tax) {of_earlier}") == [(18, 0)]
+    assert world.engine.rows("SELECT count(tax) FROM analytics.orders") == [(12,)]
+
+
+def test_a_rollback_that_would_lose_values_of_a_column_that_came_since_is_refused_also_by_force(world: World) -> None:
+    world.prepare(**RANGE)
+    world.publish()
+    world.engine.execute(
+        "ALTER TABLE analytics.orders ADD COLUMN tax BIGINT",
+        "UPDATE analytics.orders SET tax = 1 WHERE order_id = 100",
+    )
+    for force in (False, True):
+        with pytest.raises(
+            PublishRefused, match=r"values in tax \(in 1 rows\).*also a forced one.*Nothing was written"
+        ):
+            world.rollback(force=force)
+    assert world.amounts(DAYS[1])[100] is None
+
+
 def test_a_new_column_without_a_type_or_beside_one_that_nobody_named_is_refused_before_anything_is_written(
     world: World,
 ) -> None:
@@ -238,6 +273,21 @@ def test_more_than_the_spec_allows_to_be_left_out_stop_the_publish(strict: World
         ValidationFailed, match=r"discarded_rows: fail: expected at most 1 rows of the range left out, found 2 left out"
     ):
         strict.prepare(**RANGE)
+
+
+def test_a_source_that_is_short_of_rows_hides_none_that_were_left_out(strict: World) -> None:
+    strict.spec = make_spec(**discarding(max_discarded=1))
+    scoped = strict.scope(**RANGE)
+    strict.stage(scoped)
+    strict.engine.execute("DELETE FROM raw.orders WHERE order_id IN (100, 101, 102, 200)")
+    with pytest.raises(
+        ValidationFailed,
+        match=r"2 left out: .*computed again, the rows that fit are 1 more or fewer than are staged.*nothing shows how many",
+    ):
+        strict.validate(scoped)
+    assert str(together([Discarded(0, {}, 3), Discarded(2, {"CHECK": 2}, 1)])) == (
+        "2 left out: 2 for CHECK; computed again, the rows that fit are 4 more or fewer than are staged"
+    )
 
 
 @pytest.mark.parametrize(
