@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 
 from airflow_backfill_provider.cli.failure import plain_errors
@@ -19,6 +20,6 @@ def stale(args: Namespace) -> None:
         print(f"None of {found.looked_at} published partitions of {args.name} is stale.")
         return
     print(f"{len(found.stale)} of {found.looked_at} published partitions are stale. To recompute them:")
-    print(f"airflow dags trigger backfill__{args.name} --conf '{found.request}'")
+    print(f"airflow dags trigger backfill__{args.name} --conf {shlex.quote(found.request)}")
     if args.fail:
         raise SystemExit(1)

@@ -21,7 +21,7 @@ def open_backfill(connection: Connection, new: NewBackfill, *, at: datetime, by:
     backfill_rows.insert_backfill(connection, new, at=at)
     partition_rows.insert_partitions(connection, new.backfill_id, new.partitions, at=at)
     range_locks.claim(connection, new.backfill_id, new.target, new.tenant, new.spans, at=at)
-    range_locks.require_no_backfill(connection, new.backfill_id, new.target, new.tenant, new.claimed_later)
+    range_locks.reserve(connection, new.backfill_id, new.target, new.tenant, new.claimed_later, at=at)
     detail = {
         "name": new.name,
         "target": new.target,

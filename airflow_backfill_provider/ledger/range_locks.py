@@ -33,7 +33,7 @@ def claim(
         be rolled back.
     """
     lock_target(connection, target)
-    require_no_backfill(connection, backfill_id, target, tenant, spans)
+    _require_no_backfill(connection, backfill_id, target, tenant, spans)
     live = find_live(connection, target, spans)
     if live is not None:
         raise RangeLocked(
@@ -44,6 +44,33 @@ def claim(
         )
     if not spans or holds(connection, backfill_id, spans):
         return False
+    _insert(connection, backfill_id, target, tenant, spans, at=at, reserved=False)
+    return True
+
+
+def reserve(
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
+) -> None:
+    """Keep other backfills out of the spans until this one ends, and live runs only once it claims them.
+
+    :raises RangeLocked: another backfill owns part of them. The caller's transaction must be rolled back.
+    """
+    lock_target(connection, target)
+    _require_no_backfill(connection, backfill_id, target, tenant, spans)
+    if spans:
+        _insert(connection, backfill_id, target, tenant, spans, at=at, reserved=True)
+
+
+def _insert(
+    connection: Connection,
+    backfill_id: str,
+    target: str,
+    tenant: str,
+    spans: Sequence[Span],
+    *,
+    at: datetime,
+    reserved: bool,
+) -> None:
     connection.execute(
         insert(RangeLockRow),
         [
@@ -53,18 +80,18 @@ def claim(
                 "tenant": tenant,
                 **span_columns(span),
                 "claimed_at": at,
+                "reserved": reserved,
             }
             for span in union(spans)
         ],
     )
-    return True
 
 
-def require_no_backfill(
+def _require_no_backfill(
     connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span]
 ) -> None:
     """:raises RangeLocked: another backfill owns part of the spans."""
-    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
+    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id, or_reserved=True)
     if taken is not None:
         owner, span = taken
         raise RangeLocked(
@@ -116,11 +143,17 @@ def lock_target(connection: Connection, target: str) -> None:
 
 
 def find_overlap(
-    connection: Connection, target: str, tenant: str, spans: Sequence[Span], *, but_not: str = ""
+    connection: Connection,
+    target: str,
+    tenant: str,
+    spans: Sequence[Span],
+    *,
+    but_not: str = "",
+    or_reserved: bool = False,
 ) -> tuple[str, Span] | None:
     """The first claim of another backfill that shares an instant or a value with the spans: its owner and its span.
 
-    A claim without a tenant is a claim on every tenant.
+    A claim without a tenant is a claim on every tenant. With ``or_reserved`` what is only reserved counts as well.
     """
     if not spans:
         return None
@@ -130,6 +163,8 @@ def find_overlap(
         .where(RangeLockRow.target == target, RangeLockRow.backfill_id != but_not)
         .order_by(RangeLockRow.window_start, RangeLockRow.id)
     )
+    if not or_reserved:
+        query = query.where(RangeLockRow.reserved.is_(False))
     if not values:
         around = and_(RangeLockRow.window_start < windows[-1].end, RangeLockRow.window_end > windows[0].start)
         query = query.where(or_(RangeLockRow.value.is_not(None), around))
@@ -148,7 +183,7 @@ def restating(connection: Connection, target: str, spans: Sequence[Span]) -> lis
             owner.dag_id, owner.run_id,
         )
         .join(owner, owner.backfill_id == lock.backfill_id)
-        .where(lock.target == target)
+        .where(lock.target == target, lock.reserved.is_(False))
         .order_by(lock.claimed_at, lock.id)
     )  # fmt: skip
     claims = [
@@ -183,7 +218,7 @@ def holds(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> bo
     """Whether every instant and value of the spans is claimed by this backfill; False for no spans at all."""
     rows = connection.execute(
         select(RangeLockRow.window_start, RangeLockRow.window_end, RangeLockRow.value).where(
-            RangeLockRow.backfill_id == backfill_id
+            RangeLockRow.backfill_id == backfill_id, RangeLockRow.reserved.is_(False)
         )
     )
     claimed = union([read_span(*columns) for columns in rows])
@@ -193,6 +228,21 @@ def holds(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> bo
 def release(connection: Connection, backfill_id: str) -> bool:
     """Give every claim of the backfill back; False when it had none."""
     return connection.execute(delete(RangeLockRow).where(RangeLockRow.backfill_id == backfill_id)).rowcount > 0
+
+
+def release_within(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> list[Span]:
+    """Give back the claims of the backfill that lie within the spans, and no reservation; what it gave back."""
+    lock = RangeLockRow
+    rows = connection.execute(
+        select(lock.id, lock.window_start, lock.window_end, lock.value).where(
+            lock.backfill_id == backfill_id, lock.reserved.is_(False)
+        )
+    )
+    claims = {number: read_span(start, end, value) for number, start, end, value in rows}
+    within = [number for number, span in claims.items() if first_uncovered(spans, [span]) is None]
+    for number in within:
+        connection.execute(delete(lock).where(lock.id == number))
+    return union([claims[number] for number in within])
 
 
 def union(spans: Sequence[Span]) -> list[Span]:

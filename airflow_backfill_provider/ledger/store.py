@@ -40,6 +40,7 @@ from airflow_backfill_provider.ledger.records import (
 )
 from airflow_backfill_provider.ledger.states import (
     HOLDS_LOCK,
+    MAY_STAGE,
     RELEASES_LOCK,
     BackfillState,
     PartitionState,
@@ -459,6 +460,23 @@ class Ledger:
             backfill = backfill_rows.lock(connection, backfill_id)
             if backfill.state not in HOLDS_LOCK and range_locks.release(connection, backfill_id):
                 trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail={})
+
+    def release_live_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
+        """Give what the backfill claimed of these spans back to live runs; other backfills stay out until it ends.
+
+        Nothing happens while it may not stage, as a publish may rest on the claim, and once a partition is published.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if (
+                backfill.state not in MAY_STAGE
+                or partition_rows.count_states(connection, backfill_id)[PartitionState.PUBLISHED]
+            ):
+                return
+            if released := range_locks.release_within(connection, backfill_id, spans):
+                detail = {"spans": [str(span) for span in released]}
+                trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail=detail)
 
     def lock_owner(self, target: str, spans: Sequence[Span], tenant: str = "") -> str | None:
         """The id of a backfill that owns part of the spans, or None."""

@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Text,
     TypeDecorator,
+    false,
 )
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -231,6 +232,8 @@ class RangeLockRow(Base):
     window_end: Mapped[datetime | None]
     value: Mapped[str | None]
     claimed_at: Mapped[datetime]
+    reserved: Mapped[bool] = mapped_column(server_default=false())
+    """Whether it keeps other backfills out only, and a live run may write it."""
 
     __table_args__ = (Index(None, "target", "tenant"), Index(None, "backfill_id"))
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import LockTimeout, RangeLocked
+from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import LiveReading, Plan, count_source, latest_versions, newest_arrivals
 from airflow_backfill_provider.steps.guard import ask_again
 from airflow_backfill_provider.steps.stored import LIVE_EVENT
@@ -32,6 +33,10 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
     live = [partition for partition in plan.live if partition in partitions]
     if not live:
         return plan
+    # What they were staged as rests on an earlier reading, and is not taken for staged from this one if the worker dies here.
+    work.ledger.move_partitions(
+        work.backfill_id, [one.key for one in live], PartitionState.PENDING, by=work.by, reason="it is read anew"
+    )
     try:
         ask_again(lambda: _claim(work, live), patience=PATIENCE)
     except RangeLocked as locked:
@@ -48,6 +53,23 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
     detail = {"revision": work.revision, "reading": reading.model_dump(mode="json")}
     work.ledger.record_event(work.backfill_id, LIVE_EVENT, by=work.by, detail=detail)
     return plan.with_live(reading).as_read(live)
+
+
+def unclaimed(work: Work, plan: Plan, partitions: Sequence[Partition]) -> tuple[Partition, ...]:
+    """Those of the partitions that are live and not the backfill's now; what is staged of them is worth nothing."""
+    live = [partition for partition in plan.live if partition in partitions]
+    if not live or work.ledger.holds_range(work.backfill_id, merge(live)):
+        return ()
+    return tuple(one for one in live if not work.ledger.holds_range(work.backfill_id, [one.span]))
+
+
+def let_live_go(work: Work, plan: Plan) -> None:
+    """Give live partitions back to the scheduled pipeline when a run ends and has published nothing.
+
+    They are claimed, read and staged again by whatever goes on with the backfill.
+    """
+    if plan.live:
+        work.ledger.release_live_range(work.backfill_id, merge(plan.live), by=work.by)
 
 
 def _claim(work: Work, live: Sequence[Partition]) -> None:

@@ -15,6 +15,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
+from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import change
 from airflow_backfill_provider.steps.metrics import OUTCOMES
@@ -65,7 +66,7 @@ def publish(work: Work) -> PublishResult:
     revision, plan = work.revision, work.plan()
     if state is BackfillState.AWAITING_APPROVAL:
         require_approval(work, plan, *Gate)
-    if state in _RESUMABLE:
+    if state in _RESUMABLE or (state is BackfillState.VALIDATED and unclaimed(work, plan, plan.live)):
         validate_range(work)
         plan = work.plan()  # in which live partitions may have been read only now
     elif state is not BackfillState.VALIDATED:

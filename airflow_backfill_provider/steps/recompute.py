@@ -11,6 +11,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.elsewhere import sent
 from airflow_backfill_provider.steps.watch import watched
 from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.transform import may_read_table
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition, StageWriter
 from airflow_backfill_provider.windows import Partition, Window, describe, side_by_side
 
@@ -27,9 +28,19 @@ def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, 
 
 def after(plan: Plan, partition: Partition, past: Sequence[StagedPartition]) -> Recompute:
     """That of a partition which is made from those before it: it reads them as they were staged, and the published table
-    where none of them was."""
+    where none of them was.
+
+    :raises TransformRefused: its SQL reads the table in a way that cannot be turned to staged rows.
+    """
     (plain,) = one_by_one(plan, [partition])
-    return (plan.recomputer.afterwards(plain, past) if past else None) or plain
+    chained = plan.recomputer.afterwards(plain, past) if past else plain
+    if chained is None and may_read_table(plain.select, plan.spec.target.table, plan.dialect):
+        raise TransformRefused(
+            f"The SQL of {partition.key} reads {plan.spec.target.table} in a way that cannot be turned to the rows that are staged for "
+            "the partitions before it, so it would read what is published of them. Write it with every part of its name, as a plain "
+            "table in FROM or JOIN, in the SQL of every partition."
+        )
+    return chained or plain
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:

@@ -252,6 +252,9 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     }
     if not moved:
         return plan, moved
+    if plan.spec.transform.is_chained:
+        first = next(number for number, key in enumerate(plan.keys) if key in moved)
+        moved = set(plan.keys[first:])  # each is made from those before it
     facts = {"baseline": current, "source_rows": sources, "source_newest": newest, "source_versions": versions}
     return plan.model_copy(update=facts), moved
 

@@ -23,7 +23,7 @@ from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
 from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
-from airflow_backfill_provider.steps.live import take_live
+from airflow_backfill_provider.steps.live import take_live, unclaimed
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import after, one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -32,6 +32,7 @@ from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedP
 from airflow_backfill_provider.windows import Partition
 
 _STAGED = frozenset({PartitionState.STAGED, PartitionState.VALIDATED})
+_MADE = _STAGED | {PartitionState.REJECTED}
 _DONE = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK, PartitionState.SKIPPED})
 
 Recomputes = Callable[[Plan, Sequence[Partition]], Sequence[Recompute]]
@@ -100,6 +101,8 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     require_pinned_sources(work, plan)
     keys = [partition.key for partition in partitions]
     chained = plan.spec.transform.is_chained
+    if chained:
+        _forget_later(work, plan, partitions)
     past = _before(work, plan, partitions[0]) if chained else []
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
     # What an earlier attempt's statement read is not what a link of a chain, or a live partition, is made from by now.
@@ -218,6 +221,16 @@ class _Batch:
         )
 
 
+def _forget_later(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
+    """What is staged after the first of these was made from it, and is not right any more once that is staged again."""
+    records = work.ledger.partitions(work.backfill_id)
+    later = plan.partitions[plan.partitions.index(partitions[0]) + 1 :]
+    keys = [one.key for one in later if one not in partitions and records[one.key].state in _MADE]
+    if keys:
+        reason = f"{partitions[0].key}, which it is made from, is staged again"
+        work.ledger.move_partitions(work.backfill_id, keys, PartitionState.PENDING, by=work.by, reason=reason)
+
+
 def _before(work: Work, plan: Plan, first: Partition) -> list[StagedPartition]:
     """The staged rows of the partitions before this one; those that are published are in the table already."""
     records = work.ledger.partitions(work.backfill_id)
@@ -249,10 +262,13 @@ def reusable(
     work: Work, plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
 ) -> set[str]:
     """Keys whose work stands as it is: published, or staged under the same intent, still there, same fingerprint."""
+    let_go = unclaimed(work, plan, partitions)
     candidates = [
         staged_partition(partition, records[partition.key])
         for partition in partitions
-        if records[partition.key].state in _STAGED and records[partition.key].staged_intent == plan.intent_hash
+        if records[partition.key].state in _STAGED
+        and records[partition.key].staged_intent == plan.intent_hash
+        and partition not in let_go
     ]
     kept = {partition.key for partition in partitions if records[partition.key].state in _DONE}
     if candidates:

@@ -10,15 +10,14 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan, count_source, latest_versions, newest_arrivals
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.steps.moves import last_moved_at
 from airflow_backfill_provider.steps.settle import same_rows
 from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.steps.work import staged_fingerprint
@@ -89,20 +88,20 @@ def _published(ledger: Ledger, name: str) -> list[tuple[str, Plan, list[Partitio
     backfills = ledger.backfills(name=name, limit=_ALL)
     if not backfills:
         raise RequestError(f"There is no backfill of {name!r} in the ledger; see `airflow safe-backfill list`.")
-    to = (BackfillState.PUBLISHED, BackfillState.PUBLISHED_UNVERIFIED)
-    dated = [(last_moved_at(ledger.events(one.backfill_id, MOVED_EVENT), *to), one) for one in backfills]
-    seen: set[tuple[str, str]] = set()
+    newest: dict[tuple[str, str], tuple[datetime, str]] = {}
+    for backfill in backfills:
+        for key, record in ledger.partitions(backfill.backfill_id).items():
+            # Its own move tells when: of a backfill that stopped between two units nothing else does.
+            if record.state is PartitionState.PUBLISHED:
+                publish, one = (record.updated_at, backfill.backfill_id), (backfill.target, key)
+                newest[one] = max(publish, newest.get(one, publish))
+    own: dict[str, set[str]] = {}
+    for (_, key), (_, backfill_id) in newest.items():
+        own.setdefault(backfill_id, set()).add(key)
     found = []
-    for _, backfill in sorted(((at, one) for at, one in dated if at), key=lambda each: each[0], reverse=True):
-        plan, records = stored_plan(ledger, backfill.backfill_id), ledger.partitions(backfill.backfill_id)
-        own = [
-            one
-            for one in plan.partitions
-            if records[one.key].state is PartitionState.PUBLISHED and (backfill.target, one.key) not in seen
-        ]
-        seen |= {(backfill.target, one.key) for one in own}
-        if own:
-            found.append((backfill.backfill_id, plan, own))
+    for backfill_id, keys in own.items():
+        plan = stored_plan(ledger, backfill_id)
+        found.append((backfill_id, plan, [one for one in plan.partitions if one.key in keys]))
     return found
 
 
@@ -135,7 +134,8 @@ def _in_words(plan: Plan, key: str, rows: int, newest: str | None) -> str:
     words = []
     if rows != was:
         words.append(f"{plan.spec.source.table} has {rows} rows, had {was}")
-    if newest != newest_was and plan.spec.source.arrival is not None:
+    # A plan without any was made by a version that kept none, or all its partitions were empty: then their rows tell.
+    if plan.source_newest and newest != newest_was and plan.spec.source.arrival is not None:
         words.append(f"its newest {plan.spec.source.arrival} is {newest or 'none'}, was {newest_was or 'none'}")
     return "; ".join(words)
 

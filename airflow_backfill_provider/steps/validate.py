@@ -17,6 +17,7 @@ from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.drill import damage
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
+from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
 from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
@@ -129,6 +130,8 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     if all(record.state in {PartitionState.PUBLISHED, PartitionState.ROLLED_BACK} for record in records.values()):
         return len(records)
     waiting = [key for key, record in records.items() if record.state not in READY]
+    # Where an earlier run let them go, the scheduled pipeline may have written them since they were staged.
+    waiting = sorted({*waiting, *(one.key for one in unclaimed(work, plan, plan.live))})
     live = [partition.key for partition in plan.live if partition.key in waiting]
     if live and live == waiting:
         stage_batch(work, live)

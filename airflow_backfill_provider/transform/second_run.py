@@ -7,7 +7,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from airflow_backfill_provider.transform import reads
-from airflow_backfill_provider.transform.parse import same_table, tables_read
+from airflow_backfill_provider.transform.parse import names_end_alike, same_table, tables_read
 
 _ROWS = "safe_backfill_rows"
 
@@ -25,6 +25,13 @@ def reordered(select: str, dialect: str) -> str | None:
 def reads_table(select: str, target: str, dialect: str) -> bool:
     """Whether the SELECT reads that table, by its whole name."""
     return any(same_table(table, target, dialect) for table in tables_read(sqlglot.parse_one(select, dialect=dialect)))
+
+
+def may_read_table(select: str, target: str, dialect: str) -> bool:
+    """Whether the SELECT reads that table, or one that it may be by a shorter or a longer name."""
+    return any(
+        names_end_alike(table, target, dialect) for table in tables_read(sqlglot.parse_one(select, dialect=dialect))
+    )
 
 
 def over(select: str, target: str, other: str, dialect: str) -> str | None:

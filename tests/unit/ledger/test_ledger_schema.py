@@ -40,6 +40,7 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "set_backup": lambda ledger: ledger.set_backup("b", "l", {}, by="x"),
     "record_event": lambda ledger: ledger.record_event("b", "a", by="x"),
     "events": lambda ledger: ledger.events("b"),
+    "release_live_range": lambda ledger: ledger.release_live_range("b", [window(1, 2)], by="x"),
     "release_range": lambda ledger: ledger.release_range("b"),
     "lock_owner": lambda ledger: ledger.lock_owner(TARGET, [window(1, 2)]),
     "restating": lambda ledger: ledger.restating(TARGET, [window(1, 2)]),

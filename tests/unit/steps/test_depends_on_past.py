@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -113,6 +114,64 @@ def test_a_link_that_is_staged_again_takes_everything_after_it_along(bank: World
     bank.validate(scoped)
     bank.publish()
     assert balances(bank) == bank.engine.rows(SINGLE_PASS)
+
+
+def test_a_rebase_of_the_first_link_takes_every_later_one_along(bank: World) -> None:
+    bank.spec = spec(source={"table": "raw.moves", "partition_by": "day"})
+    bank.prepare()
+    bank.engine.execute("INSERT INTO raw.moves VALUES (7, DATE '2024-03-01', 50)")
+    bank.engine.execute("UPDATE raw.moves SET moved = moved + 100 WHERE day = DATE '2024-03-01' AND account < 7")
+    scoped = bank.scope(rebase=True)
+    bank.try_one()
+    bank.stage(scoped)
+    bank.validate(scoped)
+    bank.publish()
+    assert balances(bank) == bank.engine.rows(SINGLE_PASS)
+
+
+def test_a_trial_that_stages_the_first_link_again_takes_every_later_one_along(bank: World) -> None:
+    scoped = bank.scope()
+    bank.stage(scoped)
+    bank.validate(scoped)
+    bank.engine.execute("UPDATE raw.moves SET moved = moved + 100 WHERE day = DATE '2024-03-01'")
+    for state in (PartitionState.STAGED, PartitionState.REJECTED):
+        bank.ledger.move_partitions(bank.id, [DAYS[0]], state, by="tester")
+    assert bank.try_one().tried
+    bank.stage(scoped)
+    bank.validate(scoped)
+    bank.publish()
+    assert balances(bank) == bank.engine.rows(SINGLE_PASS)
+
+
+def test_a_chain_that_cannot_be_told_is_refused_when_the_plan_is_made(bank: World) -> None:
+    bank.engine.execute("CREATE VIEW analytics.seen AS SELECT * FROM analytics.balances")
+    bank.spec = spec(BALANCE.replace("analytics.balances AS", "analytics.seen AS"))
+    with pytest.raises(SpecError, match=r"does not read analytics.balances.*not the name of a view"):
+        bank.scope()
+    bank.engine.execute("CREATE VIEW balances AS SELECT * FROM analytics.balances")
+    for depends_on_past in (True, None):
+        bank.spec = spec(BALANCE.replace("analytics.balances AS", "balances AS"), depends_on_past=depends_on_past)
+        with pytest.raises(SpecError, match=r"may be analytics.balances, the one that it rebuilds, under another name"):
+            bank.scope()
+    assert bank.ledger.find_backfill(bank.id) is None
+
+
+def test_a_later_link_that_reads_the_table_in_another_way_is_not_computed_from_what_is_published(bank: World) -> None:
+    later = "{% if (data_interval_start | ds) == '2024-03-01' %}analytics.balances{% else %}balances{% endif %} AS"
+    bank.engine.execute("CREATE VIEW balances AS SELECT * FROM analytics.balances")
+    bank.spec = spec(BALANCE.replace("analytics.balances AS", later))
+    scoped = bank.scope()
+    with pytest.raises(
+        WarehouseError, match=r"1 others are, 8 were not begun.*2024-03-02: The SQL of 2024-03-02 reads"
+    ):
+        stage_batch(bank.work(), scoped.batches[0].keys)
+
+
+def test_a_chain_ends_before_the_partition_that_is_still_being_written(bank: World) -> None:
+    bank.now = datetime(2024, 3, 10, 12, tzinfo=UTC)
+    with pytest.raises(SpecError, match=r"2024-03-10 is still being written.*Leave include_live out"):
+        bank.scope(include_live=True)
+    assert bank.scope().plan.keys == DAYS[:-1]
 
 
 def test_side_by_side_it_is_refused_when_the_plan_is_made_unless_it_reads_its_own_partition_alone(bank: World) -> None:

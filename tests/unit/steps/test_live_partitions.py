@@ -13,14 +13,16 @@ import pytest
 from contract_engines import Postgres
 from steps_world import DAYS, PER_DAY, World, fill, make_spec
 
-from airflow_backfill_provider.errors import LockTimeout, RangeLocked, TargetMoved
+from airflow_backfill_provider.errors import LockTimeout, RangeLocked, TargetMoved, ValidationFailed
 from airflow_backfill_provider.ledger.records import LiveRun
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps import guard, live
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
+from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.windows import Window
 
 *SETTLED, LIVE = DAYS
@@ -220,6 +222,63 @@ def test_two_backfills_of_one_live_partition_exclude_each_other_from_the_start(l
     with pytest.raises(RangeLocked, match=f"Backfill '{first}' owns"):
         world.scope(start_date=SETTLED[-1], end_date=LIVE, include_live=True)
     stage_batch(world.work(first), SETTLED)
+
+
+def test_the_day_after_nobody_else_gets_the_partition_that_a_backfill_will_claim(live_world: World) -> None:
+    world = live_world
+    scoped = world.scope(include_live=True)
+    first, world.run_id = world.id, "run 2"
+    with pytest.raises(RangeLocked, match=f"Backfill '{first}' owns"):
+        world.scope(partitions=[LIVE], include_live=True)
+    world.now = NOON + timedelta(days=1)
+    with pytest.raises(RangeLocked, match=f"Backfill '{first}' owns"):
+        world.scope(partitions=[LIVE])
+    world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+    world.ledger.release_live(HOURLY.claim_id)
+    world.run_id = "run 1"
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+    conclude(world.work())
+    world.run_id = "run 2"
+    assert world.scope(partitions=[LIVE]).batches
+
+
+def test_a_run_that_ends_without_a_publish_lets_the_scheduled_pipeline_on_and_another_reads_anew(
+    live_world: World,
+) -> None:
+    world = live_world
+    world.prepare(include_live=True, mode="stage")
+    with pytest.raises(RangeLocked):
+        world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+    assert conclude(world.work()).reached(Mode.STAGE)
+    world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+    append(world, 950_001)
+    world.ledger.release_live(HOURLY.claim_id)
+    world.publish()
+    assert attempts(world) == [1] * len(SETTLED) + [2]
+    assert published(world) == right(world)
+    assert (950_001, 950_011) in published(world)
+
+
+def test_a_rejected_live_partition_is_let_go_and_staged_again_when_its_task_is_cleared(live_world: World) -> None:
+    world = live_world
+    world.spec = make_spec(checks=[{"not_null": {"column": "note"}}])
+    world.engine.execute(f"INSERT INTO raw.orders VALUES (950001, DATE '{LIVE}', 950011, NULL, FALSE)")
+    world.engine.execute(f"INSERT INTO analytics.orders VALUES (950001, DATE '{LIVE}', 950011, 'live')")
+    scoped = world.scope(include_live=True)
+    world.stage(scoped)
+    with pytest.raises(ValidationFailed):
+        world.validate(scoped)
+    assert conclude(world.work()).counts["rejected"] == 1
+    world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+    world.engine.execute("UPDATE raw.orders SET note = 'live' WHERE order_id = 950001")
+    append(world, 950_002)
+    world.ledger.release_live(HOURLY.claim_id)
+    validate_range(world.work())
+    world.publish()
+    assert published(world) == right(world)
+    assert attempts(world) == [1] * len(SETTLED) + [2]
 
 
 def test_with_a_cutoff_the_live_partition_takes_in_what_arrived_until_it_was_claimed(live_world: World) -> None:

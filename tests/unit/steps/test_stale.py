@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from argparse import Namespace
 from datetime import timedelta
 
@@ -11,8 +12,9 @@ from contract_engines import Delta
 from steps_world import DAYS, NOW, PER_DAY, World, make_spec
 
 from airflow_backfill_provider.errors import RequestError
+from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.steps.stale import Staleness, find_stale
+from airflow_backfill_provider.steps.stale import Stale, Staleness, _published, find_stale
 
 WATERMARKED = {"table": "raw.orders", "partition_by": "order_date", "watermark": "ingested_at"}
 
@@ -78,6 +80,29 @@ def test_the_printed_request_recomputes_exactly_those_and_then_nothing_is_stale(
     world.run(**request)
     assert stale(world) == Staleness(len(DAYS), ())
     assert world.amounts(DAYS[1])[777] == 1
+
+
+def test_a_backfill_that_stopped_between_two_units_counts_for_those_it_published(world: World) -> None:
+    world.run()
+    world.run_id = "run 2"
+    world.engine.execute("UPDATE raw.orders SET amount = amount + 1 WHERE NOT refunded")
+    world.spec = make_spec(compare=[])
+    world.prepare()
+    world.engine.execute(f"UPDATE analytics.orders SET amount = amount + 1 WHERE order_date = DATE '{DAYS[0]}'")
+    world.ledger.move_partitions(world.id, [DAYS[0]], PartitionState.PUBLISHED, by="tester")
+    assert lines(world) == {}
+    assert sorted(len(own) for _, _, own in _published(world.ledger, "orders")) == [1, len(DAYS) - 1]
+
+
+def test_a_plan_that_kept_no_newest_arrival_is_judged_by_its_rows(
+    watermarked: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_backfill_provider.plan.newest_arrivals", lambda *_: {})
+    watermarked.run()
+    monkeypatch.undo()
+    assert lines(watermarked) == {}
+    watermarked.engine.execute(f"DELETE FROM raw.orders WHERE order_id = 100 AND order_date = DATE '{DAYS[1]}'")
+    assert lines(watermarked) == {DAYS[1]: f"raw.orders has {PER_DAY - 1} rows, had {PER_DAY}"}
 
 
 def test_a_late_task_that_wrote_the_old_rows_back_is_told_from_a_source_that_moved(world: World) -> None:
@@ -150,3 +175,8 @@ def test_the_command_prints_the_request_and_fails_when_it_is_asked_to(
     assert ended.value.code == 1
     request = f'{{"partitions": ["{DAYS[1]}"], "reason": "stale: 1 whose source moved"}}'
     assert f"airflow dags trigger backfill__orders --conf '{request}'" in capsys.readouterr().out
+    quoted = Staleness(1, (Stale("l'été", "b", "moved", ""),))
+    monkeypatch.setattr(staleness, "find_stale", lambda *_: quoted)
+    staleness.stale(Namespace(name="orders", fail=False))
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert json.loads(shlex.split(command)[-1])["partitions"] == ["l'été"]
