@@ -78,12 +78,15 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
 
 
 def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:
-    """The run that a killed worker waited for, under the same intent; None when there is none."""
+    """The run that a killed worker waited for, under the same intent and plan; None when there is none.
+
+    What a run's own code does is in no hash, so that one which began before a restage or a rebase is never gone on with.
+    """
     over = {event.detail["name"] for event in work.ledger.events(work.backfill_id, OVER_EVENT)}
     for event in reversed(work.ledger.events(work.backfill_id, SENT_EVENT)):
         detail = event.detail
         if detail["key"] == partition.key and detail["name"] not in over:
-            if detail["intent"] != plan.intent_hash:
+            if (detail["intent"], detail["revision"]) != (plan.intent_hash, work.revision):
                 return None
             work.log.info("Going on with %s, which an earlier attempt began.", detail["name"])
             return Errand(detail["name"], detail["address"])
@@ -95,7 +98,13 @@ def _new(work: Work, plan: Plan, partition: Partition, landing: Landing) -> Erra
     before = [one for one in work.ledger.events(work.backfill_id, SENT_EVENT) if one.detail["key"] == partition.key]
     name = f"safe_backfill__{work.backfill_id}__{_plain(partition.key)}__{len(before) + 1}"
     errand = Errand(name, dict(landing.address))
-    detail = {"key": partition.key, "name": name, "address": errand.address, "intent": plan.intent_hash}
+    detail = {
+        "key": partition.key,
+        "name": name,
+        "address": errand.address,
+        "intent": plan.intent_hash,
+        "revision": work.revision,
+    }
     work.ledger.record_event(work.backfill_id, SENT_EVENT, by=work.by, detail=detail)
     return errand
 

@@ -226,6 +226,22 @@ def test_the_run_of_a_worker_that_was_killed_is_gone_on_with(place: Place) -> No
     world.ledger.close()
 
 
+def test_a_run_from_before_a_restage_is_not_gone_on_with_since_its_code_may_be_another_now(place: Place) -> None:
+    world = place.open()
+    world.spec = by_dag()
+    world.scope(**ONE)
+    assert not survives(_killed_while_it_waits, (place,))
+    (begun,) = world.ledger.events(world.id, "elsewhere.sent")
+
+    world.scope(backfill_id=world.id, restage=True)
+    team = Team(world, looks=0)
+    assert stage_batch(team.work(), _KEYS).rows == PER_DAY
+    assert len(team.asked) == 1
+    assert begun.detail["name"] not in team.asked
+    world.warehouse.close()
+    world.ledger.close()
+
+
 def test_a_run_that_ended_well_and_left_no_file_is_told(on_duckdb: World) -> None:
     team = Team(on_duckdb, writes=False)
     keys = on_duckdb.scope(**ONE).batches[0].keys
