@@ -9,7 +9,7 @@ DEMO := $(PY) -m airflow_backfill_provider.demo
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo           correct five months of real flights through a real Airflow (ENGINE=postgres or delta: on that)"
+	@echo "make demo           correct five months of real flights through a real Airflow (ENGINE=postgres, delta or databricks-local: on that)"
 	@echo "make demo-rollback  undo that, with rows that came later surviving"
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
@@ -39,6 +39,7 @@ $(INSTALLED): | $(PY)
 
 demo: install
 	@$(if $(filter postgres,$(ENGINE)),.ci/need-postgresql)
+	@$(if $(filter databricks-local,$(ENGINE)),.ci/need-spark)
 	@$(DEMO) run --engine $(or $(ENGINE),duckdb)
 
 demo-rollback: install

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -154,13 +157,71 @@ def _databricks(conn_id: str, connection: Connection, sharers: int) -> dict[str,
     def connect(settings: Mapping[str, str]) -> Any:
         # The hook knows the ways to log in (OAuth, Azure, AWS); each connection of ours has parameters of its own.
         hook = DatabricksSqlHook(conn_id, session_configuration={**others, **settings})
-        hook.extra_parameters = [*hook.extra_parameters, _STAGING_SCHEMA]
+        hook.extra_parameters = [*hook.extra_parameters, _STAGING_SCHEMA, _STATEMENT_API]
         return hook.get_conn()
 
     schema = extra.get(_STAGING_SCHEMA)
-    return {"connect": connect, "sharers": sharers} | ({"staging_schema": schema} if schema else {})
+    return {
+        "connect": connect,
+        "statement_api": None if others else _statement_api(conn_id, extra),
+        "sharers": sharers,
+    } | ({"staging_schema": schema} if schema else {})
 
 
+def _statement_api(conn_id: str, extra: Mapping[str, Any]) -> Any:
+    """The API of the connection's SQL warehouse; None where it is no SQL warehouse, or where it is not wanted."""
+    path = _WAREHOUSE_PATH.match(extra["http_path"])
+    wanted = extra.get(_STATEMENT_API, True)
+    if not isinstance(wanted, bool):
+        raise SpecError(
+            f"compute.conn_id {conn_id!r}: {_STATEMENT_API} in its extra is {wanted!r}; it must be true or false."
+        )
+    if path is None or not wanted:
+        return None
+    from airflow.providers.databricks.exceptions import DatabricksApiError
+    from airflow.providers.databricks.hooks.databricks import DatabricksHook
+    from databricks.sql.exc import RequestError, ServerOperationError
+
+    from airflow_backfill_provider.warehouses.databricks.statements import UNKNOWN, StatementApi
+
+    # Trying a submission again could run the statement twice.
+    submitting, looking = DatabricksHook(conn_id, retry_limit=1), DatabricksHook(conn_id)
+    request = {"warehouse_id": path[1], "wait_timeout": "0s"} | {
+        name: extra[name] for name in ("catalog",) if extra.get(name)
+    }
+
+    @contextmanager
+    def calling() -> Iterator[None]:
+        try:
+            yield
+        except DatabricksApiError as error:
+            raise ServerOperationError(str(error)) from error
+        except (AirflowException, OSError) as error:
+            raise RequestError(str(error)) from error
+
+    def submit(sql: str) -> str:
+        with calling():
+            return str(submitting.post_sql_statement(request | {"statement": sql}))
+
+    def look(statement: str) -> tuple[str, str]:
+        with calling():
+            try:
+                found = looking.get_sql_statement_state(statement)
+            except DatabricksApiError as error:
+                if error.http_status_code != HTTPStatus.NOT_FOUND:
+                    raise
+                return UNKNOWN, ""
+            return str(found.state), str(found.error_message)
+
+    def cancel(statement: str) -> None:
+        with calling():
+            looking.cancel_sql_statement(statement)
+
+    return StatementApi(submit, look, cancel)
+
+
+_WAREHOUSE_PATH = re.compile(r"\A/?sql/1\.0/(?:warehouses|endpoints)/([^/?]+)\Z")
+_STATEMENT_API = "backfill_statement_api"
 _STAGING_SCHEMA = "backfill_staging_schema"
 _SETTINGS: Mapping[str, Callable[[str, Connection, int], dict[str, Any]]] = {
     "databricks": _databricks,

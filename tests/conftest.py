@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from databricks_local.start import missing
+
+from airflow_backfill_provider.demo.local_databricks.server import missing
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

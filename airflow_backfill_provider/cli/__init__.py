@@ -133,7 +133,7 @@ def get_cli_commands() -> list[GroupCommand]:
                         _argument(
                             "--engine",
                             help="the engine that holds the tables; default: that of the folder, else duckdb",
-                            choices=("delta", "duckdb", "postgres"),
+                            choices=("databricks-local", "delta", "duckdb", "postgres"),
                         ),
                         _argument("--home", help="the folder that takes everything; default: .demo", default=".demo"),
                         _argument(

@@ -55,12 +55,12 @@ def act(
 
 def up(workspace: Workspace, console: Console) -> int:
     """Start Airflow on the demo's data and leave it running."""
-    if not workspace.exists:
-        with step(console, "Loading the data"):
-            workspace.clear()
-            workspace.make()
     airflow = workspace.airflow
     try:
+        if not workspace.exists:
+            with step(console, "Loading the data"):
+                workspace.clear()
+                workspace.make()
         with step(console, "Starting Airflow"):
             workspace.start()
     except BaseException:

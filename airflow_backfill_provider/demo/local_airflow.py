@@ -12,13 +12,13 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import psutil
 
 from airflow_backfill_provider.demo.airflow_api import AirflowApi
+from airflow_backfill_provider.demo.started import Started, is_alive, send
 
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "api-server": ("api-server", "--host", "127.0.0.1", "--workers", "1"),
@@ -32,35 +32,6 @@ _STOP_SECONDS = 8.0
 
 class AirflowDied(RuntimeError):
     """A process of the local Airflow ended, or a command failed; the message holds the end of its log."""
-
-
-@dataclass(frozen=True)
-class _Started:
-    """A process as recorded when it was started: the creation time tells it from a later one with its id."""
-
-    pid: int
-    created: float
-
-    def leader(self) -> psutil.Process | None:
-        """The live process, or None when it is gone (a zombie counts as gone)."""
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 1
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.NoSuchProcess:
-            return None
-
-    def session(self) -> list[psutil.Process]:
-        """Every live process of the session it leads or led: task processes make process groups of their own."""
-        members = []
-        for process in psutil.process_iter():
-            try:
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    members.append(process)
-            except (OSError, psutil.NoSuchProcess):
-                continue
-        reused = self.leader() is None and any(process.pid == self.pid for process in members)
-        return [] if reused else members
 
 
 class LocalAirflow:
@@ -197,7 +168,7 @@ class LocalAirflow:
                     start_new_session=True,
                 )
             self._children[name] = child
-            processes[name] = _Started(child.pid, psutil.Process(child.pid).create_time())
+            processes[name] = Started.of(child.pid)
             self._record(processes)
 
     def wait_healthy(self, timeout: float = 240) -> None:
@@ -251,7 +222,7 @@ class LocalAirflow:
         scheduler = self._recorded().get("scheduler")
         for process in scheduler.session() if scheduler else ():
             if process.pid == pid:
-                _signal(process, signal.SIGKILL)
+                send(process, signal.SIGKILL)
                 return
         raise ProcessLookupError(f"{pid} is not a process of this Airflow's scheduler.")
 
@@ -266,11 +237,11 @@ class LocalAirflow:
         members = [member for process in chosen.values() for member in process.session()]
         if patience:
             for leader in filter(None, [process.leader() for process in chosen.values()]):
-                _signal(leader, signal.SIGTERM)
+                send(leader, signal.SIGTERM)
             self._wait_gone(members, patience)
         members += [member for process in chosen.values() for member in process.session()]
         for member in members:
-            _signal(member, signal.SIGKILL)
+            send(member, signal.SIGKILL)
         for name in list(self._children):
             # One that was ended from another Python is no longer recorded, and still ours to reap.
             if name in chosen or self._children[name].poll() is not None:
@@ -288,7 +259,7 @@ class LocalAirflow:
         while time.monotonic() < deadline:
             for child in self._children.values():
                 child.poll()
-            if not any(_is_alive(member) for member in members):
+            if not any(is_alive(member) for member in members):
                 return
             time.sleep(0.05)
 
@@ -296,12 +267,12 @@ class LocalAirflow:
         path = self.home / "processes.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
-    def _recorded(self) -> dict[str, _Started]:
+    def _recorded(self) -> dict[str, Started]:
         recorded = self._state().get("processes")
-        return {name: _Started(**entry) for name, entry in recorded.items()} if isinstance(recorded, dict) else {}
+        return {name: Started(**entry) for name, entry in recorded.items()} if isinstance(recorded, dict) else {}
 
-    def _record(self, processes: Mapping[str, _Started]) -> None:
-        entries = {name: {"pid": process.pid, "created": process.created} for name, process in processes.items()}
+    def _record(self, processes: Mapping[str, Started]) -> None:
+        entries = {name: process.entry() for name, process in processes.items()}
         path = self.home / "processes.json"
         path.with_suffix(".new").write_text(json.dumps({"port": self.port, "processes": entries}))
         path.with_suffix(".new").replace(path)
@@ -334,20 +305,6 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
-        process.send_signal(number)
-    except psutil.NoSuchProcess:
-        return
 
 
 def _tail(text: str, lines: int = 40) -> str:

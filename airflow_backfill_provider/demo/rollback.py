@@ -13,7 +13,7 @@ from airflow_backfill_provider.demo.workspace import ROLLBACK_DAG, Workspace
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 
-_PATIENCE = 300
+_PATIENCE = 900
 
 
 def rollback(workspace: Workspace, console: Console) -> int:

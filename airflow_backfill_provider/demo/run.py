@@ -19,15 +19,15 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.steps.report import summarise
 
 _DAYS = (RANGE[1] - RANGE[0]).days + 1
-_PATIENCE = 600
+_PATIENCE = 1800
 
 
 def run(workspace: Workspace, console: Console) -> int:
     """Build everything anew, backfill, verify; 0 only when the ledger says completed and the table verifies."""
-    with step(console, f"Loading {SOURCE_ROWS:,} flights of 2013, and publishing {TARGET} by a wrong rule"):
-        workspace.clear()
-        workspace.make()
     try:
+        with step(console, f"Loading {SOURCE_ROWS:,} flights of 2013, and publishing {TARGET} by a wrong rule"):
+            workspace.clear()
+            workspace.make()
         with step(console, "Starting Airflow: web server, scheduler, DAG processor"):
             workspace.start()
         return _backfill(workspace, console)

@@ -22,6 +22,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
+from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
 from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -81,14 +82,20 @@ def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) ->
     require_pinned_sources(work, plan)
     keys = [partition.key for partition in partitions]
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
+    running = left_behind(work, plan, partitions)
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
-    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label) as writer:
+    tell = telling(work, attempts)
+    with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label, tell) as writer:
         batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
-        for group in (partitions,) if in_range else _groups(partitions):
+        for statement in running:
+            started = time.monotonic()
+            batch.keep(take_over(work, plan, partitions, statement, tell), started)
+        missing = [partition for partition in partitions if partition.key not in batch.staged]
+        for group in [missing] if in_range and missing else _groups(missing):
             batch.stage(group)
     batch.budgets.require_amounts()
     if batch.failures:
-        others = f"{batch.staged} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
+        others = f"{len(batch.staged)} others are" + (f", {left} were not begun" if (left := batch.left_out) else "")
         # What only code said no to may be gone when the task is tried again.
         all_of_code = all(isinstance(error, CodeFailed) for error in batch.failures.values())
         raise (CodeFailed if all_of_code else WarehouseError)(
@@ -115,7 +122,7 @@ class _Batch:
         self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
-        self.staged = 0
+        self.staged: set[str] = set()
         self.left_out = 0
         self._is_over = False
 
@@ -146,7 +153,14 @@ class _Batch:
                 self._is_over = self._plan.spec.compute.fail_fast
             work.metrics.count(OUTCOMES, outcome="failed")
             return
-        seconds = round((time.monotonic() - started) / len(group), 3)
+        self.keep(staged, started)
+
+    def keep(self, staged: Sequence[StagedPartition], started: float) -> None:
+        """Tell the ledger of these, which were begun at that time of the monotonic clock."""
+        if not staged:
+            return
+        work = self._work
+        seconds = round((time.monotonic() - started) / len(staged), 3)
         work.ledger.finish_staging(
             work.backfill_id, [self._finished(partition, seconds) for partition in staged], by=work.by
         )
@@ -155,7 +169,7 @@ class _Batch:
             work.metrics.count(STAGED_ROWS, partition.fingerprint.rows)
         work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
-        self.staged += len(staged)
+        self.staged.update(partition.partition.key for partition in staged)
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
     def _finished(self, staged: StagedPartition, seconds: float) -> FinishedStage:

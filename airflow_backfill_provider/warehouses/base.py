@@ -151,6 +151,25 @@ class StagedPartition:
 
 
 @dataclass(frozen=True)
+class Running:
+    """A statement that fills a stage and that the engine works on by itself, also when the task that began it is gone."""
+
+    statement: str
+    """The engine's own id of it."""
+    location: str
+    """The stage that its rows land in."""
+    keys: tuple[str, ...]
+    """The partitions that it fills."""
+
+
+Tell = Callable[[Running], None]
+
+
+def untold(running: Running) -> None:
+    """Tell nobody that a statement runs."""
+
+
+@dataclass(frozen=True)
 class Published:
     """Rows side: the published table."""
 
@@ -605,10 +624,23 @@ class Warehouse(Protocol):
         """
         ...
 
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> AbstractContextManager[StageWriter]:
+    def open_stage(
+        self, target: Target, backfill_id: str, label: str, tell: Tell = untold
+    ) -> AbstractContextManager[StageWriter]:
         """A new stage for one batch attempt, unreadable by consumers and shared with no other attempt.
 
         ``label`` (letters, digits, ``-``) is for people; the adapter adds what makes the location unique.
+
+        :param tell: hears of each statement that would go on without this task, when it has begun.
+        """
+        ...
+
+    def take_over(
+        self, target: Target, backfill_id: str, running: Running, partitions: Sequence[Partition]
+    ) -> tuple[StagedPartition, ...]:
+        """Wait for a statement that another attempt began; the partitions that it staged, none when it failed or is unknown.
+
+        The statement runs no more when this returns or raises, unless the connection is lost.
         """
         ...
 

@@ -32,7 +32,9 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StageWriter,
     Target,
+    Tell,
     Warehouse,
+    untold,
 )
 from airflow_backfill_provider.warehouses.memory import MemoryWarehouse
 
@@ -485,8 +487,8 @@ class Respelled:
         return self._warehouse.metric_sql(target, _respelled_side(rows), partitions, _respelled_metric(metric))
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[Any]:
-        with self._warehouse.open_stage(target, backfill_id, label) as writer:
+    def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[Any]:
+        with self._warehouse.open_stage(target, backfill_id, label, tell) as writer:
             yield RespelledStage(writer)
 
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from databricks_local.start import missing, start
+from airflow_backfill_provider.demo.local_databricks.server import LocalDatabricks, missing
 from databricks_local.tables import Tables
 
 __all__ = ["connect", "connection", "missing", "shared", "tables"]
+
+
+@cache
+def start() -> LocalDatabricks:
+    """The one of this process."""
+    server = LocalDatabricks(Path(tempfile.mkdtemp(prefix="safe-backfill-spark-")), for_tests=True)
+    atexit.register(server.remove)
+    server.start()
+    return server
 
 
 def connection() -> dict[str, Any]:
@@ -20,18 +32,7 @@ def connection() -> dict[str, Any]:
 
 def connect(settings: Mapping[str, str]) -> Any:
     """A connection of its own with these parameters of the session."""
-    from databricks import sql
-
-    found = connection()
-    extra = found["extra"]
-    return sql.connect(
-        found["host"],
-        extra["http_path"],
-        found["password"],
-        session_configuration=dict(settings) or None,
-        _connection_uri=extra["_connection_uri"],
-        enable_telemetry=False,
-    )
+    return start().connect(settings)
 
 
 @cache

@@ -50,6 +50,36 @@ def test_a_connection_without_a_path_is_refused(monkeypatch: pytest.MonkeyPatch)
         warehouse_for(spec())
 
 
+@pytest.mark.parametrize(
+    ("extra", "uses_the_api"),
+    [
+        pytest.param({}, True, id="a SQL warehouse"),
+        pytest.param({"backfill_statement_api": False}, False, id="not wanted"),
+        pytest.param({"session_configuration": {"ANSI_MODE": "false"}}, False, id="a session of its own"),
+        pytest.param({"http_path": "/sql/protocolv1/o/1/0123-456789-abc"}, False, id="a cluster"),
+    ],
+)
+def test_stages_are_filled_through_the_api_where_a_statement_means_the_same_there(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], uses_the_api: bool
+) -> None:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    connect(monkeypatch, extra={"http_path": PATH} | extra)
+
+    warehouse = warehouse_for(spec())
+
+    assert isinstance(warehouse, DatabricksWarehouse)
+    assert (warehouse._statement_api is not None) is uses_the_api
+    warehouse.close()
+
+
+def test_whether_the_api_is_wanted_is_true_or_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, extra={"http_path": PATH, "backfill_statement_api": "no"})
+
+    with pytest.raises(SpecError, match="backfill_statement_api in its extra is 'no'"):
+        warehouse_for(spec())
+
+
 def test_a_backfill_on_the_live_pipeline_s_warehouse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch)
     connect(monkeypatch, "live")

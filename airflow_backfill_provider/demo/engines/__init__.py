@@ -8,6 +8,7 @@ from pathlib import Path
 from airflow_backfill_provider.demo.engines.base import DemoEngine
 
 ENGINES = {
+    "databricks-local": "airflow_backfill_provider.demo.engines.databricks:LocalDatabricksEngine",
     "delta": "airflow_backfill_provider.demo.engines.delta:DeltaEngine",
     "duckdb": "airflow_backfill_provider.demo.engines.duckdb:DuckDBEngine",
     "postgres": "airflow_backfill_provider.demo.engines.postgres:PostgresEngine",

@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
+from databricks.sql.exc import ServerOperationError
+
 from airflow_backfill_provider.errors import BackfillError, LockTimeout, SpecError, WarehouseError
 from airflow_backfill_provider.warehouses import user_metadata
 from airflow_backfill_provider.warehouses.base import (
@@ -21,11 +23,15 @@ from airflow_backfill_provider.warehouses.base import (
     Published,
     Receipt,
     Rows,
+    Running,
     Shadow,
     Source,
+    StagedPartition,
     StorageItem,
     Target,
+    Tell,
     Versions,
+    untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
@@ -34,6 +40,7 @@ from airflow_backfill_provider.warehouses.databricks.errors import translated
 from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
 from airflow_backfill_provider.warehouses.databricks.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
+from airflow_backfill_provider.warehouses.databricks.statements import StatementApi, Statements
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import (
@@ -60,7 +67,8 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     Rows are compared by 64-bit hashes: two different rows look equal once in 2^64 pairs. A stage holds no constraint of
     the target, so that checks can report what breaks one.
 
-    ``connect`` opens a connection with parameters of the session. ``staging_schema`` is ``schema`` or ``catalog.schema``
+    ``connect`` opens a connection with parameters of the session. With ``statement_api``, stages are filled by statements
+    that go on when this process is gone, and that another can take over. ``staging_schema`` is ``schema`` or ``catalog.schema``
     and is made when it is missing. ``lock_timeout`` bounds how long a publish goes on that other writers of the range's
     files keep getting before; ``sharers`` is of no meaning here: the warehouse computes.
     """
@@ -73,6 +81,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         self,
         connect: Connect,
         *,
+        statement_api: StatementApi | None = None,
         staging_schema: str = "backfill_staging",
         lock_timeout: timedelta = timedelta(minutes=2),
         statement_timeout: timedelta | None = None,
@@ -81,6 +90,9 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         self._sessions = Sessions(connect, statement_timeout)
         self._storage = Storage(staging_schema)
         self._lock_timeout = lock_timeout
+        self._statement_api = statement_api
+        self._statement_timeout = statement_timeout
+        self._submitting: set[Statements] = set()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -141,16 +153,52 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         return lossless(source_type, target_type)
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[DatabricksStage]:
+    def open_stage(
+        self, target: Target, backfill_id: str, label: str, tell: Tell = untold
+    ) -> Iterator[DatabricksStage]:
         location = self._storage.new_location("stage", backfill_id, label)
         stage: DatabricksStage | None = None
         try:
             with translated(f"Staging batch {label}"), self._sessions.session() as session:
-                stage = DatabricksStage(session, self._storage, target, backfill_id, location, self.method)
-                yield stage
+                with self._statements() as statements:
+                    stage = DatabricksStage(
+                        session, statements, tell, self._storage, target, backfill_id, location, self.method
+                    )
+                    yield stage
         finally:
             if stage is None or stage.is_empty:
                 self._drop_quietly(location)
+
+    def take_over(
+        self, target: Target, backfill_id: str, running: Running, partitions: Sequence[Partition]
+    ) -> tuple[StagedPartition, ...]:
+        with (
+            translated(f"Waiting for the statement {running.statement}"),
+            self._sessions.session() as session,
+            self._statements() as statements,
+        ):
+            if statements is None:
+                return ()
+            try:
+                statements.wait(running.statement)
+            except ServerOperationError:
+                return ()
+            return DatabricksStage(
+                session, statements, untold, self._storage, target, backfill_id, running.location, self.method
+            ).filled(partitions)
+
+    @contextmanager
+    def _statements(self) -> Iterator[Statements | None]:
+        """The way to statements that go on by themselves; None without the API."""
+        if self._statement_api is None:
+            yield None
+            return
+        statements = Statements(self._statement_api, self._statement_timeout)
+        self._submitting.add(statements)
+        try:
+            yield statements
+        finally:
+            self._submitting.discard(statements)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str
@@ -257,6 +305,8 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
 
     def cancel(self) -> None:
         self._sessions.cancel()
+        for statements in tuple(self._submitting):
+            statements.cancel()
 
     def close(self) -> None:
         """Let go of every connection that is not in use."""

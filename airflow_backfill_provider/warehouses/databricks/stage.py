@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from databricks.sql.exc import Error
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
-from airflow_backfill_provider.warehouses.base import AFTERWARDS, Fingerprint, Recompute, StagedPartition, Target
+from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
+    Fingerprint,
+    Recompute,
+    Running,
+    StagedPartition,
+    Target,
+    Tell,
+)
 from airflow_backfill_provider.warehouses.databricks.catalog import describe_table
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_name_mismatch, translated
 from airflow_backfill_provider.warehouses.databricks.session import Session
+from airflow_backfill_provider.warehouses.databricks.statements import Statements
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.versions import pin
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST
@@ -21,6 +30,8 @@ from airflow_backfill_provider.windows import Partition, describe, merge
 KEY = SPELLING.quote("safe_backfill_partition")
 """The column that a stage is partitioned by, so that writing a partition again replaces just its files."""
 _OVERRUN = "safe_backfill: a row lies outside its partition"
+_ZONE = "safe_backfill: not in UTC"
+_UTC = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00")
 
 
 class DatabricksStage:
@@ -30,10 +41,21 @@ class DatabricksStage:
     """
 
     def __init__(
-        self, session: Session, storage: Storage, target: Target, backfill_id: str, location: str, method: str
+        self,
+        session: Session,
+        statements: Statements | None,
+        tell: Tell,
+        storage: Storage,
+        target: Target,
+        backfill_id: str,
+        location: str,
+        method: str,
     ) -> None:
+        """:param statements: the way that rows are written by; without one, by the session."""
         self.location = location
         self._session = session
+        self._statements = statements
+        self._tell = tell
         self._storage = storage
         self._target = target
         self._backfill_id = backfill_id
@@ -60,12 +82,33 @@ class DatabricksStage:
             # Also after an error: it may have come when the rows were committed already.
             replaced = f" REPLACE WHERE {KEY} IN ({_keys(partitions)})" if again else ""
             try:
-                self._session.run(f"INSERT INTO {self._rows} BY NAME{replaced} {rows}")
+                self._insert(f"INSERT INTO {self._rows} BY NAME{replaced} {rows}", partitions)
             except Error as exc:
                 raise self._explained(exc, selects) from exc
-            marks = self._fingerprints(partitions)
+            staged = self.filled(partitions)
         self._kept.update(partitions)
+        return staged
+
+    def filled(self, partitions: Sequence[Partition]) -> tuple[StagedPartition, ...]:
+        """What the stage holds of each partition."""
+        marks = self._fingerprints(partitions)
         return tuple(StagedPartition(partition, self.location, marks[partition.key]) for partition in partitions)
+
+    def _insert(self, sql: str, partitions: Sequence[Partition]) -> None:
+        if self._statements is None:
+            self._session.run(sql)
+            return
+        keys = tuple(partition.key for partition in partitions)
+        self._statements.run(
+            f"{sql} UNION ALL {self._zone_proof()}",
+            lambda statement: self._tell(Running(statement, self.location, keys)),
+        )
+
+    def _zone_proof(self) -> str:
+        """A SELECT without rows, unless the statement has another zone than our sessions have: then it fails."""
+        nulls = ", ".join("NULL" for _ in self._target.column_names)
+        zones = ", ".join(map(SPELLING.text_literal, _UTC))
+        return f"SELECT {nulls}, raise_error({SPELLING.text_literal(_ZONE)}) WHERE current_timezone() NOT IN ({zones})"
 
     def _text(self, recompute: Recompute) -> str:
         if (text := self._session.one_select(recompute.select)) is None:
@@ -156,6 +199,12 @@ class DatabricksStage:
                         f"Staging {describe(recompute.partitions)} failed: {unfitting}. Nothing was kept. Name the columns of "
                         f"{self._target.table} in the SQL."
                     )
+        if _ZONE in str(error):
+            return WarehouseError(
+                "The time zone of the SQL warehouse is not UTC, and a statement of the Statement Execution API cannot set another, "
+                "so dates would become other instants. Nothing was kept. Set its parameter TIMEZONE to UTC, or "
+                "backfill_statement_api: false in the extra of compute.conn_id."
+            )
         if _OVERRUN in str(error):
             for recompute, text in selects:
                 if (overrun := self._overrun(recompute, text)) is not None:

@@ -36,7 +36,9 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StorageItem,
     Target,
+    Tell,
     Versions,
+    untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.delta import catalog, receipts, wholesale
@@ -167,7 +169,7 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             return measures_together(sides, [metric], flags)
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[DeltaStage]:
+    def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[DeltaStage]:
         location = self._storage.new_location("stage", backfill_id, label)
         stage: DeltaStage | None = None
         try:

@@ -33,6 +33,8 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StorageItem,
     Target,
+    Tell,
+    untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.duckdb import catalog
@@ -157,7 +159,9 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         return "".join(map(_attach, range(len(attached)), attached)) + statement
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[aside.DuckDBStage]:
+    def open_stage(
+        self, target: Target, backfill_id: str, label: str, tell: Tell = untold
+    ) -> Iterator[aside.DuckDBStage]:
         self._files.create()
         location = self._files.new_location("stage", backfill_id, label)
         stage: aside.DuckDBStage | None = None

@@ -46,16 +46,19 @@ from airflow_backfill_provider.warehouses.base import (
     Recompute,
     RowDiff,
     Rows,
+    Running,
     Shadow,
     Source,
     Staged,
     StagedPartition,
     StorageItem,
     Target,
+    Tell,
     Tolerance,
     Version,
     Versions,
     only_value,
+    untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Clock, ColumnKind, Reading
 from airflow_backfill_provider.warehouses.code_rows import values_of
@@ -356,8 +359,13 @@ class MemoryWarehouse:
         return KeyConflicts(len(outside), len(repeated), tuple(named))
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[MemoryStage]:
+    def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[MemoryStage]:
         yield MemoryStage(self, target, self._set_aside("stage", backfill_id, label))
+
+    def take_over(
+        self, target: Target, backfill_id: str, running: Running, partitions: Sequence[Partition]
+    ) -> tuple[StagedPartition, ...]:
+        return ()
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

@@ -37,6 +37,8 @@ from airflow_backfill_provider.warehouses.base import (
     Staged,
     StorageItem,
     Target,
+    Tell,
+    untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
@@ -169,7 +171,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         return under is not None and lossless(source_type, under)
 
     @contextmanager
-    def open_stage(self, target: Target, backfill_id: str, label: str) -> Iterator[PostgresStage]:
+    def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[PostgresStage]:
         method = self.method
         stage: PostgresStage | None = None
         try:

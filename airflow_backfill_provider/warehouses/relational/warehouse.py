@@ -25,8 +25,10 @@ from airflow_backfill_provider.warehouses.base import (
     Receipt,
     RowDiff,
     Rows,
+    Running,
     Source,
     Staged,
+    StagedPartition,
     Target,
     Tolerance,
     Versions,
@@ -317,6 +319,12 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         if source.where:
             rows = f"(SELECT * FROM {rows} AS own WHERE {row_expression(source.where, self.dialect.name)})"
         return Piece(self.dialect, rows, column.name, column.type, clock, tuple(partitions))
+
+    def take_over(
+        self, target: Target, backfill_id: str, running: Running, partitions: Sequence[Partition]
+    ) -> tuple[StagedPartition, ...]:
+        """Take over nothing; an engine whose statements go on without their connection has its own."""
+        return ()
 
     def swap_view(self, target: Target, publication: Publication) -> Receipt:
         """Refuse; an engine whose targets may be views has its own.

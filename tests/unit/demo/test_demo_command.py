@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import time
 import tomllib
 from argparse import Namespace
 from io import StringIO
@@ -13,10 +16,13 @@ from packaging.requirements import Requirement
 from rich.console import Console
 
 from airflow_backfill_provider.cli import get_cli_commands
-from airflow_backfill_provider.cli.demo import NEEDED, demo
+from airflow_backfill_provider.cli.demo import NEEDED, NEEDED_BY_ENGINE, demo
 from airflow_backfill_provider.demo.actions import act, down
 from airflow_backfill_provider.demo.calls import HOME, MAKE, airflow_calls
+from airflow_backfill_provider.demo.engines import ENGINES
+from airflow_backfill_provider.demo.local_databricks import server
 from airflow_backfill_provider.demo.rollback import rollback
+from airflow_backfill_provider.demo.started import Started, is_alive
 from airflow_backfill_provider.demo.workspace import Workspace, example_dags
 
 ROOT = Path(__file__).parents[3]
@@ -90,3 +96,40 @@ def test_an_airflow_of_the_demo_gets_nothing_of_the_callers_airflow(
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "sqlite:////somewhere/else.db")
     env = Workspace(tmp_path, MAKE).airflow.env
     assert not {"_AIRFLOW_PROCESS_CONTEXT", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"} & set(env)
+
+
+def test_every_engine_of_the_demo_can_be_asked_for_and_names_its_extra() -> None:
+    (command,) = [one for group in get_cli_commands() for one in group.subcommands if one.name == "demo"]
+    (choices,) = [argument.kwargs["choices"] for argument in command.args if argument.flags[-1] == "--engine"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+    assert list(choices) == sorted(ENGINES)
+    assert set(NEEDED_BY_ENGINE) == set(ENGINES) - {"duckdb"}
+    assert {extra for extra, _ in NEEDED_BY_ENGINE.values()} <= set(extras)
+
+
+def test_without_a_local_spark_the_demo_on_it_says_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server, "JARS", tmp_path / "none")
+
+    assert act("up", tmp_path / "demo", MAKE, engine="databricks-local") == 1
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "RuntimeError: The local Databricks SQL warehouse needs Spark with Delta Lake: run .ci/need-spark" in said
+
+
+def test_a_process_is_ended_with_all_it_started_and_a_later_one_with_its_id_is_left_alone() -> None:
+    child = subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True)
+    started = Started.of(child.pid)
+    while len(started.session()) < 2:
+        time.sleep(0.01)
+
+    Started(child.pid, started.created - 5).kill(5)
+    assert started.leader() is not None
+    members = started.session()
+    started.kill(5)
+
+    assert [is_alive(member) for member in members] == [False, False]
+    assert child.wait() == -signal.SIGKILL
+    started.kill(5)

@@ -12,6 +12,7 @@ import pytest
 from airflow_backfill_provider.demo.data import KEY, RANGE, SOURCE_ROWS, TARGET, append_live_rows, build_warehouse
 from airflow_backfill_provider.demo.engines import ENGINES, demo_engine
 from airflow_backfill_provider.demo.engines.duckdb import DuckDBEngine
+from airflow_backfill_provider.demo.local_databricks import server as local_databricks
 from airflow_backfill_provider.demo.local_postgres import find_programs
 from airflow_backfill_provider.demo.verify import live_rows, wrong_rows
 from airflow_backfill_provider.spec.load import load_spec
@@ -19,6 +20,7 @@ from airflow_backfill_provider.transform.render import render
 from airflow_backfill_provider.windows import Grain, partition_at
 
 DAGS = Path(__file__).parents[3] / "dags"
+SPARK = "databricks-local"
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +97,16 @@ def test_live_rows_come_after_the_range_and_only_once(built: Path, tmp_path: Pat
     ) == [("2014-01-01",)]
 
 
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.spark] if name == SPARK else []) for name in sorted(ENGINES)]
+)
 def test_every_engine_holds_the_same_two_tables_and_can_tell_wrong_rows_from_right_ones(
     name: str, tmp_path: Path
 ) -> None:
     if name == "postgres" and find_programs() is None:
         pytest.skip("needs PostgreSQL's server programs")
+    if name == SPARK and (reason := local_databricks.missing()):
+        pytest.skip(reason)
     engine = demo_engine(name, tmp_path)
     assert not engine.is_built
     engine.build()

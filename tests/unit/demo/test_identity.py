@@ -102,7 +102,8 @@ class MemoryFlights:
         """It ends with the process."""
 
 
-@pytest.fixture(scope="module", params=["memory", *sorted(ENGINES)])
+# On Spark each of these takes minutes.
+@pytest.fixture(scope="module", params=["memory", *sorted(ENGINES.keys() - {"databricks-local"})])
 def flights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flights]:
     if request.param == "postgres" and find_programs() is None:
         pytest.skip("needs PostgreSQL's server programs")

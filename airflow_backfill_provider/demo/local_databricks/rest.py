@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from databricks_local.queries import Queries, Query, State
+from airflow_backfill_provider.demo.local_databricks.queries import Queries, Query, State
 
 WAREHOUSE = "abc"
 _STATEMENT = re.compile(r"\A/api/2\.0/sql/statements/(?P<id>[0-9a-f-]+)(?P<cancel>/cancel)?\Z")

@@ -9,7 +9,7 @@ from databricks.sql.thrift_api.TCLIService import TCLIService, ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TTransport import TMemoryBuffer
 
-from databricks_local.queries import Queries, Query, State
+from airflow_backfill_provider.demo.local_databricks.queries import Queries, Query, State
 
 _POLL_SECONDS = 5.0
 _SUCCESS = ttypes.TStatus(statusCode=ttypes.TStatusCode.SUCCESS_STATUS)

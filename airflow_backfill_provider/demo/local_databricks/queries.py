@@ -11,7 +11,7 @@ import pyarrow
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from databricks_local.rows import fetched
+from airflow_backfill_provider.demo.local_databricks.rows import fetched
 
 _TIMEOUT = "statement_timeout"
 _ZONE = "timezone"

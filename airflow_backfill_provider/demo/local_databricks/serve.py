@@ -1,10 +1,11 @@
-"""The process: one HTTP port on loopback for both protocols. Run as `python -m databricks_local.serve FOLDER JAR…`.
+"""The process: one HTTP port on loopback for both protocols; its arguments are a folder and Delta's jars.
 
-It writes its address to FOLDER/address when it is ready, and ends when its standard input is closed.
+It serves the tables of the folder, and writes its port there when it is ready.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -13,10 +14,11 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from databricks_local import spark
-from databricks_local.queries import Queries
-from databricks_local.rest import Api
-from databricks_local.thrift import Service
+from airflow_backfill_provider.demo.local_databricks import spark
+from airflow_backfill_provider.demo.local_databricks.queries import Queries
+from airflow_backfill_provider.demo.local_databricks.rest import Api
+from airflow_backfill_provider.demo.local_databricks.server import ADDRESS, FOR_TESTS
+from airflow_backfill_provider.demo.local_databricks.thrift import Service
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -53,15 +55,20 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    folder, *jars = map(Path, sys.argv[1:])
-    threading.Thread(target=_end_with_the_parent, args=(folder,), daemon=True).start()
-    queries = Queries(spark.start(jars, folder))
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("folder", type=Path)
+    arguments.add_argument("jars", type=Path, nargs="+")
+    arguments.add_argument(FOR_TESTS, action="store_true", help="small tables; ends when its standard input is closed")
+    asked = arguments.parse_args()
+    if asked.for_tests:
+        threading.Thread(target=_end_with_the_parent, args=(asked.folder,), daemon=True).start()
+    queries = Queries(spark.start(asked.jars, asked.folder, for_tests=asked.for_tests))
     Handler.service, Handler.api = Service(queries), Api(queries)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    ready = folder / "address.new"
+    ready = asked.folder / f"{ADDRESS}.new"
     ready.write_text(str(server.server_port))
-    ready.rename(folder / "address")
+    ready.rename(asked.folder / ADDRESS)
     server.serve_forever()
 
 
