@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -25,12 +25,15 @@ from airflow_backfill_provider.recompute import PlannedEra, Recomputer, recomput
 from airflow_backfill_provider.resolution import Resolution, Skipped, resolve
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.hashes import digest, intent_hash, spec_hash
-from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
+from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind, Scalar
 from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.spec.transforms import SqlTransform
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
+from airflow_backfill_provider.transform import over, reads_table
 from airflow_backfill_provider.unfit_rows import fitting, of_one_row
 from airflow_backfill_provider.warehouses.base import (
+    AFTERWARDS,
     Capabilities,
     ChildSwap,
     Fingerprint,
@@ -41,7 +44,18 @@ from airflow_backfill_provider.warehouses.base import (
     Warehouse,
 )
 from airflow_backfill_provider.warehouses.clocks import Reading, require_cuttable
-from airflow_backfill_provider.windows import Grain, Partition, Window, parse_key, periods
+from airflow_backfill_provider.windows import Grain, Partition, Window, describe, parse_key, periods
+
+
+class LiveReading(Frozen):
+    """What the partitions that are not over were at the moment their range was claimed, just before they were staged."""
+
+    baseline: Mapping[str, Fingerprint]
+    source_rows: Mapping[str, int]
+    source_newest: Mapping[str, str] = {}
+    arrived: str
+    """As :attr:`Plan.arrived`, with that moment in it."""
+    source_versions: Mapping[str, int]
 
 
 class Plan(Frozen):
@@ -70,6 +84,9 @@ class Plan(Frozen):
     """What was published of each control partition at scope time; empty without a control period."""
     source_rows: Mapping[str, int]
     """Rows of ``spec.source`` per partition at scope time, of those that had arrived; empty without a source."""
+    source_newest: Mapping[str, str] = {}
+    """The newest arrival among those rows per partition, as text; without a key where there is none. In no hash: it
+    decides nothing."""
     arrived: str = ""
     """SQL that is true for the rows of the source that had arrived when the plan was made; empty without a cutoff."""
     source_versions: Mapping[str, int] = {}
@@ -92,6 +109,35 @@ class Plan(Frozen):
     not_proven: tuple[str, ...]
     code_revision: str = ""
     """What the deployment says of its own code; recorded, in no hash."""
+    live_reading: LiveReading | None = None
+    """The newest facts of :attr:`live`, which are in no hash; None until they are claimed."""
+
+    @property
+    def live(self) -> tuple[Partition, ...]:
+        """The partitions that were not over when the plan was made: claimed, read and staged after all others."""
+        return tuple(partition for partition in self.partitions if not partition.is_over(self.planned_at))
+
+    @property
+    def settled(self) -> tuple[Partition, ...]:
+        """The partitions that were over when the plan was made."""
+        return tuple(partition for partition in self.partitions if partition.is_over(self.planned_at))
+
+    def with_live(self, reading: LiveReading) -> Plan:
+        """The plan with what its live partitions are by now."""
+        facts = {
+            "baseline": {**self.baseline, **reading.baseline},
+            "source_rows": {**self.source_rows, **reading.source_rows},
+            "source_newest": {**self.source_newest, **reading.source_newest},
+            "live_reading": reading,
+        }
+        return self.model_copy(update=facts)
+
+    def as_read(self, partitions: Sequence[Partition]) -> Plan:
+        """The plan as it reads the sources of these partitions: of live ones as they were when those were claimed."""
+        if self.live_reading is None or set(self.live).isdisjoint(partitions):
+            return self
+        now = {"arrived": self.live_reading.arrived, "source_versions": self.live_reading.source_versions}
+        return self.model_copy(update=now)
 
     @property
     def resolution(self) -> Resolution:
@@ -149,12 +195,14 @@ class Plan(Frozen):
     @property
     def plan_hash(self) -> str:
         """The hash of intent and facts; governs approval."""
+        live = {partition.key for partition in self.live}  # whose facts are not known yet
+        baseline = {key: mark for key, mark in self.baseline.items() if key not in live}
         facts = {
             "intent": self.intent_hash,
             "spec": self.spec_hash,
             "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
-            "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in self.baseline.items()},
-            "source_rows": dict(self.source_rows),
+            "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in baseline.items()},
+            "source_rows": {key: rows for key, rows in self.source_rows.items() if key not in live},
             "source_versions": dict(self.source_versions),
             "arrived": self.arrived,
         }
@@ -176,14 +224,21 @@ class Plan(Frozen):
             key = partition.key
             return partition.is_over(self.planned_at), self.baseline[key].rows, self.source_rows.get(key, 0)
 
+        if self.spec.transform.is_chained:
+            return self.partitions[0]  # every other one needs those before it
         written = written_trial(self.spec)
         return next((one for one in self.partitions if one == written), None) or max(self.partitions, key=weight)
 
     def batches(self) -> tuple[Batch, ...]:
-        """How the partitions are dealt out to mapped tasks."""
+        """How the partitions are dealt out to mapped tasks; without the live ones, unless there are no others.
+
+        Those are staged where the range is validated.
+        """
+        if self.spec.transform.is_chained:
+            return (Batch(describe(self.partitions), self.keys),) if self.partitions else ()
         compute = self.spec.compute
         return deal(
-            self.partitions,
+            self.settled or self.partitions,
             max_concurrency=compute.max_concurrency,
             partitions_per_task=compute.partitions_per_task,
             estimated_seconds=self.baseline_rows / self.rows_per_second,
@@ -355,6 +410,7 @@ def build_plan(
     warnings = [
         *resolution.notes,
         *_cautions(spec, partitions, skipped),
+        *_live_cautions([one.key for one in partitions if not one.is_over(now)], spec),
         *_swap_cautions(target),
         *_child_cautions(swap),
         *growth,
@@ -369,6 +425,7 @@ def build_plan(
     discarded: list[str] = []
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
+        _require_order(spec, era, capabilities.dialect)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]
@@ -410,6 +467,7 @@ def build_plan(
         range_found=found,
         control=control,
         source_rows=count_source(spec, warehouse, target, partitions, cutoff, versions),
+        source_newest=newest_arrivals(spec, warehouse, target, partitions, cutoff, versions),
         source_versions=versions,
         arrived=cutoff,
         rows_outside=outside,
@@ -500,6 +558,16 @@ def _cautions(spec: BackfillSpec, partitions: Sequence[Partition], skipped: Sequ
     return cautions
 
 
+def _live_cautions(live: Sequence[str], spec: BackfillSpec) -> list[str]:
+    if not live:
+        return []
+    return [
+        f"{', '.join(live[:3])} {'is' if len(live) == 1 else 'are'} still being written: claimed, read and staged after all others. Runs "
+        f"that hold a guard of {spec.target.table} wait from then until the publish; what anyone else writes there meanwhile makes "
+        "the publish refuse (TargetMoved)."
+    ]
+
+
 def _column_cautions(spec: BackfillSpec) -> list[str]:
     """New columns of which nobody said what a missing value means, and defaults of which nobody said why they are right."""
     cautions = []
@@ -561,6 +629,28 @@ def _child_cautions(swap: ChildSwap | None) -> list[str]:
         f"{swap.locked_for.total_seconds():.2f} s; how long it was is in the result.",
         *swap.losses,
     ]
+
+
+def _require_order(spec: BackfillSpec, era: PlannedEra, dialect: str) -> None:
+    """:raises SpecError: the SQL reads the table that it rebuilds, and in which order is not said or cannot be kept."""
+    table, transform = spec.target.table, spec.transform
+    if not isinstance(transform, SqlTransform):
+        return
+    chained = transform.depends_on_past
+    if not era.first_sql or not reads_table(era.first_sql, table, dialect):
+        return
+    if chained is None:
+        raise SpecError(
+            f"{era.file} reads {table}, the table that it rebuilds. Computed side by side, each partition would read what is "
+            "published of the others now, and not what they become. Set transform.depends_on_past: true where a partition is "
+            "made from those before it: they are then computed one after the other, each from the staged rows of those before; "
+            "or false where it reads no partition but its own. Nothing was done."
+        )
+    if chained and over(era.first_sql, table, AFTERWARDS, dialect) is None:
+        raise SpecError(
+            f"{era.file} reads {table} in a way that cannot be turned to staged rows. With transform.depends_on_past it needs to "
+            "stand as a plain table in FROM or JOIN, without ONLY, sampling or a version. Nothing was done."
+        )
 
 
 def _require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts: str) -> None:
@@ -668,6 +758,32 @@ def count_source(
     return {} if source is None else _counted(spec, source, warehouse, target, partitions, arrived, versions, ROWS)
 
 
+def newest_arrivals(
+    spec: BackfillSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    versions: Versions,
+) -> dict[str, str]:
+    """The newest arrival among the same rows as text, an instant in UTC; empty where the spec names no column for it.
+
+    :raises SpecError: as :func:`count_source`, or there is no such column.
+    """
+    source = spec.source
+    if source is None or source.arrival is None:
+        return {}
+    newest = Metric(MetricKind.MAX, (source.arrival,))
+    found = _measured(spec, source, warehouse, target, partitions, arrived, versions, newest)
+    return {key: _instant(value) for key, value in found.items() if value is not None}
+
+
+def _instant(value: object) -> str:
+    if isinstance(value, datetime):
+        return (value if value.tzinfo is None else value.astimezone(UTC)).isoformat()
+    return str(value)
+
+
 def _require_arrivals(
     spec: BackfillSpec, warehouse: Warehouse, target: Target, partitions: Sequence[Partition], versions: Versions
 ) -> None:
@@ -695,10 +811,24 @@ def _counted(
     versions: Versions,
     count: Metric,
 ) -> dict[str, int]:
+    found = _measured(spec, source, warehouse, target, partitions, arrived, versions, count)
+    return {key: int(value or 0) for key, value in found.items()}
+
+
+def _measured(
+    spec: BackfillSpec,
+    source: SourceSpec,
+    warehouse: Warehouse,
+    target: Target,
+    partitions: Sequence[Partition],
+    arrived: str,
+    versions: Versions,
+    metric: Metric,
+) -> dict[str, Scalar]:
     if not partitions:
         return {}
     try:
-        measured = warehouse.measure(target, source_rows(source, spec, arrived, versions), partitions, [count])
+        measured = warehouse.measure(target, source_rows(source, spec, arrived, versions), partitions, [metric])
     except SpecError as error:
         raise SpecError(f"source {source.table} by {source.partition_by}: {error}") from error
-    return {key: int(values[count] or 0) for key, values in measured.items()}
+    return {key: values[metric] for key, values in measured.items()}

@@ -30,6 +30,7 @@ def preview(plan: Plan) -> str:
         ),
         *([f"  trial       {plan.trial_partition.key}, before the others"] if plan.spec.trial.enabled else []),
         f"  asked       {who_is_asked(plan)}",
+        *([f"  live        {', '.join(one.key for one in plan.live)}: staged last"] if plan.live else []),
         *([f"  control     {', '.join(plan.control)}: recomputed, compared, never published"] if plan.control else []),
         f"  rows        {plan.baseline_rows:,} published now"
         + (f", {sum(plan.source_rows.values()):,} in the source" if plan.source_rows else ""),

@@ -208,6 +208,15 @@ def get_cli_commands() -> list[GroupCommand]:
                     args=(_BACKFILL_ID, _argument("--reason", help="why", required=True)),
                 ),
                 ActionCommand(
+                    name="stale",
+                    help="List published partitions whose source moved since, or that something overwrote, and how to mend them",
+                    func=_lazy("staleness", "stale"),
+                    args=(
+                        _argument("name", help="name of the spec"),
+                        _argument("--fail", help="end with status 1 when there is one", action="store_true"),
+                    ),
+                ),
+                ActionCommand(
                     name="leftovers",
                     help="List every stage, backup, shadow and old version: how old, how large, whose, kept until when",
                     func=_lazy("leftovers", "leftovers"),

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.heartbeats import task_lines
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.operators.report_files import write_report
@@ -24,8 +25,11 @@ from airflow_backfill_provider.steps.work import Work
 def status(args: Namespace) -> None:
     """Print one backfill's summary and its audit trail."""
     with plain_errors(), open_ledger() as ledger:
+        backfill, now = ledger.backfill(args.backfill_id), datetime.now(UTC)
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
-        print("\n".join(waiting_lines(ledger, ledger.backfill(args.backfill_id), datetime.now(UTC))))
+        print("\n".join(waiting_lines(ledger, backfill, now)))
+        for line in task_lines(ledger, backfill, now):
+            print(line)
         if waiting := waiting_for(ledger, args.backfill_id):
             print(
                 f"  waiting     since {waiting.at:%Y-%m-%dT%H:%M:%SZ}: {waiting.detail['reason']}, when it was last looked at"

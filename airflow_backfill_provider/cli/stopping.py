@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from airflow.models import DagModel, TaskInstance, Variable
 from airflow.utils.session import create_session
-from airflow.utils.state import TaskInstanceState
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.heartbeats import beat_line, running_tasks
 from airflow_backfill_provider.connections import open_ledger
 from airflow_backfill_provider.errors import RequestError, SwitchUnreadable
 from airflow_backfill_provider.ledger.records import BackfillRecord
@@ -21,7 +21,6 @@ from airflow_backfill_provider.ledger.states import ACTIVE, STOPPED, BackfillSta
 from airflow_backfill_provider.steps.way_on import clear_command
 from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, stopping
 
-_RUNNING = (TaskInstanceState.RUNNING, TaskInstanceState.DEFERRED)
 _LOOK_EVERY_SECONDS = 1.0
 _MANY = 10_000
 _PREFIX = "backfill__"
@@ -126,22 +125,13 @@ def _backfills(name: str, states: frozenset[BackfillState]) -> list[BackfillReco
 
 def _running(backfills: Sequence[BackfillRecord]) -> list[TaskInstance]:
     with open_ledger() as ledger:
-        runs = sorted(run for backfill in backfills for run in ledger.runs(backfill.backfill_id))
-    query = select(TaskInstance).where(
-        tuple_(TaskInstance.dag_id, TaskInstance.run_id).in_(runs), TaskInstance.state.in_(_RUNNING)
-    )
-    with create_session() as session:
-        return list(session.scalars(query.order_by(TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.start_date)))
+        return running_tasks(ledger, backfills)
 
 
 def _print_running(name: str) -> list[TaskInstance]:
     running = _running(_backfills(name, ACTIVE | STOPPED))
     now = datetime.now(UTC)
     for task in running:
-        seen = (
-            "never" if task.last_heartbeat_at is None else f"{(now - task.last_heartbeat_at).total_seconds():.0f} s ago"
-        )
-        mapped = f"[{task.rendered_map_index or task.map_index}]" if task.map_index >= 0 else ""
-        print(f"Still {task.state}: {task.dag_id} {task.run_id} {task.task_id}{mapped}, last heartbeat {seen}")
+        print(f"Still {beat_line(task, now)}")
     print(f"{len(running)} tasks run; each ends before its next partition." if running else "Nothing is running.")
     return running

@@ -21,6 +21,7 @@ def open_backfill(connection: Connection, new: NewBackfill, *, at: datetime, by:
     backfill_rows.insert_backfill(connection, new, at=at)
     partition_rows.insert_partitions(connection, new.backfill_id, new.partitions, at=at)
     range_locks.claim(connection, new.backfill_id, new.target, new.tenant, new.spans, at=at)
+    range_locks.require_no_backfill(connection, new.backfill_id, new.target, new.tenant, new.claimed_later)
     detail = {
         "name": new.name,
         "target": new.target,
@@ -29,6 +30,9 @@ def open_backfill(connection: Connection, new: NewBackfill, *, at: datetime, by:
         "reason": new.reason,
         "requested_by": new.requested_by,
         "spans": [str(span) for span in range_locks.union(new.spans)],
+        **(
+            {"claimed_later": [str(span) for span in range_locks.union(new.claimed_later)]} if new.claimed_later else {}
+        ),
         "partitions": len(new.partitions),
         **_hashes(new.plan),
     }
@@ -83,7 +87,7 @@ def _check(new: NewBackfill) -> None:
             f"Backfill {new.backfill_id!r} names partition {key!r} {times} times; name each partition once."
         )
     unclaimed = range_locks.first_uncovered(
-        range_locks.union(new.spans), [partition.span for partition in new.partitions]
+        range_locks.union([*new.spans, *new.claimed_later]), [partition.span for partition in new.partitions]
     )
     if unclaimed is not None:
         raise LedgerError(

@@ -16,9 +16,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
 from airflow_backfill_provider.ledger import live_claims
-from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun
+from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun, Restatement
 from airflow_backfill_provider.ledger.spans import read_span, span_columns
-from airflow_backfill_provider.ledger.tables import RangeLockRow, TargetRow
+from airflow_backfill_provider.ledger.tables import BackfillRow, RangeLockRow, TargetRow
 from airflow_backfill_provider.windows import Span, Value, Window
 
 Owner = TypeVar("Owner")
@@ -33,15 +33,7 @@ def claim(
         be rolled back.
     """
     lock_target(connection, target)
-    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
-    if taken is not None:
-        owner, span = taken
-        raise RangeLocked(
-            f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
-            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
-            "expire if it is dead and has published nothing.",
-            owner,
-        )
+    require_no_backfill(connection, backfill_id, target, tenant, spans)
     live = find_live(connection, target, spans)
     if live is not None:
         raise RangeLocked(
@@ -50,7 +42,7 @@ def claim(
             f"{_if_dead(live)}",
             live.run.claim_id,
         )
-    if holds(connection, backfill_id, spans):
+    if not spans or holds(connection, backfill_id, spans):
         return False
     connection.execute(
         insert(RangeLockRow),
@@ -66,6 +58,21 @@ def claim(
         ],
     )
     return True
+
+
+def require_no_backfill(
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span]
+) -> None:
+    """:raises RangeLocked: another backfill owns part of the spans."""
+    taken = find_overlap(connection, target, tenant, spans, but_not=backfill_id)
+    if taken is not None:
+        owner, span = taken
+        raise RangeLocked(
+            f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
+            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
+            "expire if it is dead and has published nothing.",
+            owner,
+        )
 
 
 def claim_live(connection: Connection, run: LiveRun, target: str, spans: Sequence[Span], *, at: datetime) -> None:
@@ -130,6 +137,25 @@ def find_overlap(
         query = query.where(RangeLockRow.tenant.in_([tenant, ""]))
     claimed = ((owner, read_span(start, end, value)) for owner, start, end, value in connection.execute(query))
     return _first_overlap(claimed, spans)
+
+
+def restating(connection: Connection, target: str, spans: Sequence[Span]) -> list[Restatement]:
+    """Every claim of a backfill that shares an instant or a value with the spans, oldest first."""
+    lock, owner = RangeLockRow, BackfillRow
+    query = (
+        select(
+            lock.window_start, lock.window_end, lock.value, lock.claimed_at, lock.backfill_id, owner.name, owner.state,
+            owner.dag_id, owner.run_id,
+        )
+        .join(owner, owner.backfill_id == lock.backfill_id)
+        .where(lock.target == target)
+        .order_by(lock.claimed_at, lock.id)
+    )  # fmt: skip
+    claims = [
+        Restatement(read_span(start, end, value), since, backfill_id, name, state, dag_id, run_id)
+        for start, end, value, since, backfill_id, name, state, dag_id, run_id in connection.execute(query)
+    ]
+    return [claim for claim in claims if _first_overlap([(claim, claim.span)], spans) is not None]
 
 
 def find_live(connection: Connection, target: str, spans: Sequence[Span], *, but_not: str = "") -> LiveClaim | None:

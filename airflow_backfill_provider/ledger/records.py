@@ -46,8 +46,10 @@ class NewBackfill:
     requested_by: str
     partitions: Sequence[Partition]
     spans: Sequence[Span]
-    """The range to claim; it must cover every partition."""
+    """The range to claim; with ``claimed_later`` it must cover every partition."""
     plan: StoredPlan
+    claimed_later: Sequence[Span] = ()
+    """What a live run may go on writing until the backfill claims it; no other backfill may own part of it."""
 
 
 @dataclass(frozen=True)
@@ -203,3 +205,19 @@ class LiveClaim:
     target: str
     span: Span
     claimed_at: datetime
+
+
+@dataclass(frozen=True)
+class Restatement:
+    """A window or a value of a target that a backfill owns now."""
+
+    span: Span
+    since: datetime
+    backfill_id: str
+    name: str
+    state: BackfillState
+    dag_id: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"backfill {self.backfill_id} of {self.name} owns {self.span} since {self.since:%Y-%m-%dT%H:%M:%SZ} and is {self.state}"

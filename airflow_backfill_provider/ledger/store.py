@@ -35,6 +35,7 @@ from airflow_backfill_provider.ledger.records import (
     NewBackfill,
     PartitionRecord,
     Question,
+    Restatement,
     StoredPlan,
 )
 from airflow_backfill_provider.ledger.states import (
@@ -464,6 +465,11 @@ class Ledger:
         with self._read() as connection:
             found = range_locks.find_overlap(connection, target, tenant, spans)
             return None if found is None else found[0]
+
+    def restating(self, target: str, spans: Sequence[Span]) -> list[Restatement]:
+        """What backfills own of these spans of a target now, oldest claim first."""
+        with self._read() as connection:
+            return range_locks.restating(connection, target, spans)
 
     def holds_range(self, backfill_id: str, spans: Sequence[Span]) -> bool:
         """Whether the backfill owns every instant and value of the spans; False for no spans at all."""

@@ -7,6 +7,7 @@ engine are imported by the task that runs them.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -34,6 +35,9 @@ SCOPED = "backfill"
 """XCom key under which a scope task says which backfill this run works on, and how far it goes."""
 
 
+_STEP_SECONDS = 0.25
+
+
 class BackfillOperator(BaseOperator):
     """Base of the operators: one spec, one backfill.
 
@@ -57,6 +61,7 @@ class BackfillOperator(BaseOperator):
         self.written_spec = spec
         self.backfill_id = backfill_id
         self._warehouse: Warehouse | None = None
+        self._is_ended = False
 
     @cached_property
     def spec(self) -> BackfillSpec:
@@ -101,6 +106,7 @@ class BackfillOperator(BaseOperator):
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
         from airflow_backfill_provider.connections import open_ledger, warehouse_for
+        from airflow_backfill_provider.operators.dag_runs import dag_runs
         from airflow_backfill_provider.operators.stats import AirflowStats
         from airflow_backfill_provider.operators.throttle import measure
         from airflow_backfill_provider.steps.throttle import Throttling
@@ -130,6 +136,8 @@ class BackfillOperator(BaseOperator):
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
+                    elsewhere=lambda spec: dag_runs(spec, context),
+                    pause=self._pause,
                     run_id=run.run_id,
                     clear_number=clear_number,
                     log=logging.getLogger(type(self).__module__),
@@ -139,9 +147,21 @@ class BackfillOperator(BaseOperator):
                 warehouse.close()
 
     def on_kill(self) -> None:
-        """End the statement that is running; what it would have written is rolled back."""
+        """End the statement that is running, whose writes are rolled back, and the wait for a run elsewhere."""
+        self._is_ended = True
         if self._warehouse is not None:
             self._warehouse.cancel()
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, in short steps: this is where :meth:`on_kill`, a signal's handler, is noticed.
+
+        :raises CodeFailed: the task is to end.
+        """
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _STEP_SECONDS))
+            if self._is_ended:
+                raise CodeFailed("The task was ended while it waited.")
 
 
 def read_spec(written: AnySpec) -> BackfillSpec:

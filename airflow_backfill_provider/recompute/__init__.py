@@ -7,12 +7,21 @@ from collections.abc import Sequence
 from airflow_backfill_provider.recompute.base import PlannedEra, Recomputer
 from airflow_backfill_provider.recompute.context import PartitionContext
 from airflow_backfill_provider.recompute.dbt_model import UNPROVEN, with_compiled_model
+from airflow_backfill_provider.recompute.elsewhere import Elsewhere, ElsewhereRecomputer, Progress
 from airflow_backfill_provider.recompute.function import PythonRecomputer
 from airflow_backfill_provider.recompute.select import SqlRecomputer
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.spec.transforms import DbtTransform, PythonTransform
+from airflow_backfill_provider.spec.transforms import DagTransform, DbtTransform, PythonTransform
 
-__all__ = ["PartitionContext", "PlannedEra", "Recomputer", "recomputer_of", "with_compiled_model"]
+__all__ = [
+    "Elsewhere",
+    "PartitionContext",
+    "PlannedEra",
+    "Progress",
+    "Recomputer",
+    "recomputer_of",
+    "with_compiled_model",
+]
 
 
 def recomputer_of(
@@ -26,6 +35,8 @@ def recomputer_of(
     """
     if isinstance(spec.transform, PythonTransform):
         return PythonRecomputer(spec, spec.transform)
+    if isinstance(spec.transform, DagTransform):
+        return ElsewhereRecomputer(spec, spec.transform)
     if isinstance(spec.transform, DbtTransform):
         cautions = spec.transform.compiled.cautions if spec.transform.compiled else ()
         return SqlRecomputer(spec, dialect, arrived, kept, fitting, cautions=cautions, unproven=UNPROVEN)

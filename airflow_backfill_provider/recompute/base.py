@@ -76,6 +76,6 @@ class Recomputer(Protocol):
         """Ways to run it again over the same source, the most searching first; the last is how it ran."""
         ...
 
-    def afterwards(self, recompute: Recompute, staged: StagedPartition) -> Recompute | None:
+    def afterwards(self, recompute: Recompute, staged: Sequence[StagedPartition]) -> Recompute | None:
         """The run that would find these rows published; None when it reads nothing that is known to be the target."""
         ...

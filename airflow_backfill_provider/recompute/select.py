@@ -89,9 +89,9 @@ class SqlRecomputer:
                 return replace(recompute, select=shuffled), recompute
         return (recompute,)
 
-    def afterwards(self, recompute: Recompute, staged: StagedPartition) -> Recompute | None:
+    def afterwards(self, recompute: Recompute, staged: Sequence[StagedPartition]) -> Recompute | None:
         select = over(recompute.select, self._spec.target.table, AFTERWARDS, self._dialect)
-        return None if select is None else replace(recompute, select=select, over=staged)
+        return None if select is None else replace(recompute, select=select, over=tuple(staged))
 
     def _select(self, interval: Partition) -> str:
         select = prepare(self._spec, interval, self._dialect, self._arrived)

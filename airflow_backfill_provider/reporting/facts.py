@@ -21,6 +21,7 @@ from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
 from airflow_backfill_provider.steps.moves import end_of_way_back, last_move
 from airflow_backfill_provider.steps.retention import Retention, retention
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.base import Fingerprint
 from airflow_backfill_provider.windows import Partition
 
@@ -212,7 +213,7 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
 
     :raises LedgerError: there is no such backfill.
     """
-    plan = Plan.from_document(ledger.plan(backfill_id).document)
+    plan = stored_plan(ledger, backfill_id)
     records, evidence = ledger.partitions(backfill_id), ledger.evidence(backfill_id)
     kept = retention(ledger, backfill_id)
     assert kept is not None

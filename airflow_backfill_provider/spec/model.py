@@ -94,11 +94,19 @@ class SourceSpec(Frozen):
     column_format: ColumnFormat | None = None
     cutoff: CutoffSpec | None = None
     """Bounds every read of the table in the SQL, and ``against: source``, by the moment the plan was made."""
+    watermark: Identifier | None = None
+    """The column that tells when a row arrived; its newest value in each partition is kept with what is published, so that
+    ``airflow safe-backfill stale`` finds what arrived since. Without it that of ``cutoff``."""
     on_moved: Literal["refuse", "warn"] = "refuse"
     """What to do at publish when a partition has another number of source rows than the plan counted."""
     history: tuple[HistoryTable, ...] = ()
     """Tables that keep their own history; those with ``valid_from`` and ``valid_to``, or dbt's snapshot columns, are
     found without being named. The plan warns where one is read as it is today."""
+
+    @property
+    def arrival(self) -> str | None:
+        """The column that tells when a row arrived; None when the spec names none."""
+        return self.cutoff.column if self.watermark is None and self.cutoff is not None else self.watermark
 
 
 class ComputeSpec(Frozen):
@@ -449,8 +457,19 @@ class BackfillSpec(Frozen):
         return self
 
     @model_validator(mode="after")
+    def _a_link_is_computed_once(self) -> BackfillSpec:
+        if self.transform.is_chained and self.schema_gate.mode == "discard_rows":
+            raise ValueError(
+                "schema.mode discard_rows computes each partition once more to count what it left out, which a partition that is made "
+                "from those before it (transform.depends_on_past) cannot be; leave the rows out in the SQL"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _a_list_has_no_dates(self) -> BackfillSpec:
         if self.target.grain is Grain.LIST:
+            if self.transform.is_chained:
+                raise ValueError("transform.depends_on_past has no meaning for grain list, whose values have no order")
             if self.transform.logical_date is not None:
                 raise ValueError("transform.logical_date has no meaning for grain list; use partition_value")
             if self.source is not None and (self.source.column_format or self.source.column_timezone):

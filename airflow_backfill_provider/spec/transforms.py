@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
 from airflow_backfill_provider.spec.checks import Frozen
+from airflow_backfill_provider.spec.dag_run import DagRunSpec
 from airflow_backfill_provider.spec.dbt import CompiledModel, DbtModel
 from airflow_backfill_provider.spec.eras import Era, era_at
 from airflow_backfill_provider.spec.python_source import source_of
@@ -47,6 +48,11 @@ class TransformSpec(Frozen):
         return False
 
     @property
+    def runs_elsewhere(self) -> bool:
+        """Whether something else than this worker and the warehouse's own SQL recomputes it."""
+        return False
+
+    @property
     def stretches(self) -> Sequence[Era]:
         """The stretches of history that it has another text for; none when one is for all."""
         return ()
@@ -68,6 +74,11 @@ class TransformSpec(Frozen):
         """The number of the stretch that the span's start lies in; 0 when one text is for all of history."""
         stretches = self.stretches
         return era_at(stretches, span.start, grain, zone) if stretches and isinstance(span, Window) else 0
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether each partition is made from those before it, so that they are computed in order."""
+        return False
 
     @property
     def intent(self) -> dict[str, Any]:
@@ -103,6 +114,22 @@ class SqlTransform(TransformSpec):
     """The path it was read from, for messages."""
     eras: tuple[Era, ...] = ()
     """Other SQL for other stretches of history, oldest first; a partition belongs to the era that its start lies in."""
+    depends_on_past: bool | None = None
+    """Where the file reads the table that it rebuilds: whether a partition is made from the one before it. ``true`` computes
+    one after the other, each from the rows that were staged for those before it; ``false`` says that it reads its own
+    partition alone. A file that does not read that table needs neither."""
+
+    @property
+    def is_chained(self) -> bool:
+        return bool(self.depends_on_past)
+
+    @model_validator(mode="after")
+    def _a_chain_has_a_link_for_each_partition(self) -> SqlTransform:
+        if self.depends_on_past and self.scope == "range":
+            raise ValueError(
+                "depends_on_past computes one partition after the other, which scope: range does not; leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_of(self) -> SqlTransform:
@@ -122,7 +149,9 @@ class SqlTransform(TransformSpec):
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"sql": self.sql, "eras": [[era.until, era.sql] for era in self.eras]}
+        written = {"sql": self.sql, "eras": [[era.until, era.sql] for era in self.eras]}
+        # Only where it is said: what was staged by an earlier version, which had no chains, stays usable.
+        return written | ({"depends_on_past": True} if self.is_chained else {})
 
     @property
     def is_sql(self) -> bool:
@@ -215,11 +244,44 @@ class DbtTransform(TransformSpec):
         return self.model_copy(update={"compiled": planned.compiled})
 
 
+class DagTransform(TransformSpec):
+    """A DAG of the team that is triggered for each partition, and writes its rows where it is told."""
+
+    dag: DagRunSpec
+
+    @model_validator(mode="after")
+    def _a_run_has_a_conf_and_one_partition(self) -> DagTransform:
+        if self.params:
+            raise ValueError("a DAG run knows no params of the backfill; write transform.dag.conf")
+        if self.logical_date is not None:
+            raise ValueError("a DAG run is told partition_start and partition_end, and no logical_date; leave it out")
+        if self.scope == "range":
+            raise ValueError("a DAG run recomputes one partition; leave scope: range out")
+        return self
+
+    @property
+    def origin(self) -> str:
+        return f"DAG {self.dag.dag_id}"
+
+    @property
+    def in_words(self) -> str:
+        return f"what a run of the DAG {self.dag.dag_id} stages"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"dag": self.dag.dag_id, "conf": self.dag.conf}
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        return True
+
+
 _WAYS: dict[str, type[TransformSpec]] = {
     "sql": SqlTransform,
     "eras": SqlTransform,
     "python": PythonTransform,
     "dbt": DbtTransform,
+    "dag": DagTransform,
 }
 """The key that only this way has."""
 
@@ -241,7 +303,8 @@ def _way_of(value: Any) -> str:
 Transform = Annotated[
     Annotated[SqlTransform, Tag("SqlTransform")]
     | Annotated[PythonTransform, Tag("PythonTransform")]
-    | Annotated[DbtTransform, Tag("DbtTransform")],
+    | Annotated[DbtTransform, Tag("DbtTransform")]
+    | Annotated[DagTransform, Tag("DagTransform")],
     Discriminator(_way_of),
     BeforeValidator(_one_way),
 ]

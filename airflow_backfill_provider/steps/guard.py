@@ -54,10 +54,24 @@ def hold(
 
     :raises RangeLocked: someone else still owns part of them; nothing is claimed.
     """
+    ask_again(lambda: ledger.claim_live(run, target, spans), patience=patience, sleep=sleep, clock=clock)
+
+
+def ask_again(
+    claim: Callable[[], None],
+    *,
+    patience: timedelta,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Try to claim a range until ``patience`` is over.
+
+    :raises RangeLocked: someone else still owns part of it; nothing is claimed.
+    """
     deadline = clock() + patience.total_seconds()
     while True:
         try:
-            return ledger.claim_live(run, target, spans)
+            return claim()
         except RangeLocked:
             left = deadline - clock()
             if left <= 0:

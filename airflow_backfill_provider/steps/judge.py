@@ -134,7 +134,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         "baseline": (Published(), needed.baseline),
     }
     if plan.spec.source is not None:
-        sides["source"] = (_source(plan), needed.source)
+        sides["source"] = (_source(plan.as_read(plan.partitions)), needed.source)
     found: dict[str, Values] = {"source": {}}
     for side, (rows, metrics) in sides.items():
         values = _folded(metrics, [entry.get(side, {}) for entry in measured], plan)

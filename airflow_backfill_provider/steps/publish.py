@@ -67,6 +67,7 @@ def publish(work: Work) -> PublishResult:
         require_approval(work, plan, *Gate)
     if state in _RESUMABLE:
         validate_range(work)
+        plan = work.plan()  # in which live partitions may have been read only now
     elif state is not BackfillState.VALIDATED:
         raise PublishRefused(
             f"Backfill {work.backfill_id} is {state}, not validated; clear what failed and let it run through. "

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.elsewhere import sent
 from airflow_backfill_provider.steps.watch import watched
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Fingerprint, Recompute, StagedPartition, StageWriter
@@ -22,6 +23,13 @@ PROOF_EVENT = "range_scope_proved"
 def one_by_one(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
     """One run per partition."""
     return tuple(_recompute(plan, (partition,), partition) for partition in partitions)
+
+
+def after(plan: Plan, partition: Partition, past: Sequence[StagedPartition]) -> Recompute:
+    """That of a partition which is made from those before it: it reads them as they were staged, and the published table
+    where none of them was."""
+    (plain,) = one_by_one(plan, [partition])
+    return (plan.recomputer.afterwards(plain, past) if past else None) or plain
 
 
 def together(plan: Plan, partitions: Sequence[Partition]) -> tuple[Recompute, ...]:
@@ -40,6 +48,7 @@ def write(work: Work, plan: Plan, writer: StageWriter, recomputes: Sequence[Reco
 
     :raises StrayWrite: published rows changed meanwhile; nothing of it counts as staged.
     """
+    recomputes = [sent(work, plan, recompute) for recompute in recomputes]
     of_code = [partition for recompute in recomputes if recompute.fill for partition in recompute.partitions]
     with watched(work, plan, of_code) if of_code else nullcontext():
         return writer.write(*recomputes)

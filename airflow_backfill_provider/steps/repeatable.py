@@ -38,7 +38,7 @@ def require_repeatable(work: Work, plan: Plan, first: StagedPartition) -> None:
                 f"{first.partition.key} was computed twice, and the two runs differ: {difference}. "
                 f"{_likely(work, plan, first, suspects)} {_way_on(work)}"
             )
-    rerun = recomputer.afterwards(plain, first)
+    rerun = recomputer.afterwards(plain, [first])
     if rerun is None:
         return
     with aside(work, plan, _LABEL, rerun) as third:

@@ -23,6 +23,7 @@ from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.steps.tried import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
 
@@ -153,7 +154,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
 
     :raises LedgerError: there is no such backfill.
     """
-    plan = Plan.from_document(ledger.plan(backfill_id).document)
+    plan = stored_plan(ledger, backfill_id)
     backfill = ledger.backfill(backfill_id)
     records = ledger.partitions(backfill_id)
     evidence = ledger.evidence(backfill_id)

@@ -15,6 +15,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.moves import last_moved_at
 from airflow_backfill_provider.steps.replaced import replaced
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.windows import merge
 
 WAY_BACK = frozenset({"backup", "version"})
@@ -71,7 +72,7 @@ def retention(ledger: Ledger, backfill_id: str) -> Retention | None:
         return None
     seen = ledger.last_sequence(backfill_id)  # first: whatever is recorded from here on makes the rest out of date
     backfill = ledger.backfill(backfill_id)
-    plan = Plan.from_document(ledger.plan(backfill_id).document)
+    plan = stored_plan(ledger, backfill_id)
     moves = ledger.events(backfill_id, MOVED_EVENT)
     return Retention(
         backfill=backfill,

@@ -10,7 +10,14 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import Plan, build_plan, count_source, latest_versions, require_unpublished
+from airflow_backfill_provider.plan import (
+    Plan,
+    build_plan,
+    count_source,
+    latest_versions,
+    newest_arrivals,
+    require_unpublished,
+)
 from airflow_backfill_provider.recompute import with_compiled_model
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.drill import with_range
@@ -90,7 +97,8 @@ def scope(
             reason=request.reason,
             requested_by=run.requested_by,
             partitions=plan.partitions,
-            spans=merge(plan.partitions),
+            spans=merge(plan.settled),
+            claimed_later=merge(plan.live),
             plan=_stored(work, plan, run, revision=1),
         ),
         by=work.by,
@@ -208,7 +216,11 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     )
     kept: dict[str, Any] = {"baseline": plan.baseline}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
-        kept["source_rows"] = plan.source_rows
+        kept |= {
+            "source_rows": plan.source_rows,
+            "source_newest": plan.source_newest,
+            "live_reading": plan.live_reading,
+        }
     return fresh.model_copy(update=kept)
 
 
@@ -220,18 +232,28 @@ def _read_of(source: SourceSpec | None) -> SourceSpec | None:
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     """Read the published range and the source again; the partitions that moved in either get their new facts.
 
-    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from.
+    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from. Live
+    ones that are not staged yet have not moved: they are read when they are.
     """
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_unpublished(plan.spec, current)
     versions = latest_versions(plan.spec, work.warehouse, plan.eras)
-    sources = count_source(plan.spec, work.warehouse, plan.target, plan.partitions, plan.arrived, versions)
+    sources: dict[str, int] = {}
+    newest: dict[str, str] = {}
+    for members in filter(None, (plan.settled, plan.live)):
+        read = (plan.spec, work.warehouse, plan.target, members, plan.as_read(members).arrived, versions)
+        sources |= count_source(*read)
+        newest |= newest_arrivals(*read)
+    unread = {one.key for one in plan.live} - set(plan.live_reading.baseline if plan.live_reading else ())
     moved = {
-        key for key in plan.keys if current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key)
+        key
+        for key in plan.keys
+        if key not in unread and (current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key))
     }
     if not moved:
         return plan, moved
-    return plan.model_copy(update={"baseline": current, "source_rows": sources, "source_versions": versions}), moved
+    facts = {"baseline": current, "source_rows": sources, "source_newest": newest, "source_versions": versions}
+    return plan.model_copy(update=facts), moved
 
 
 def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: str) -> None:

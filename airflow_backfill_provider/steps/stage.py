@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.errors import (
@@ -23,8 +23,9 @@ from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
 from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
+from airflow_backfill_provider.steps.live import take_live
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
-from airflow_backfill_provider.steps.recompute import one_by_one, prove_range_scope, together, write
+from airflow_backfill_provider.steps.recompute import after, one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Recompute, Staged, StagedPartition, StageWriter
@@ -32,6 +33,9 @@ from airflow_backfill_provider.windows import Partition
 
 _STAGED = frozenset({PartitionState.STAGED, PartitionState.VALIDATED})
 _DONE = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK, PartitionState.SKIPPED})
+
+Recomputes = Callable[[Plan, Sequence[Partition]], Sequence[Recompute]]
+"""From a group of partitions to the runs that recompute it."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     partitions = plan.select(keys)
     records = work.ledger.partitions(work.backfill_id, keys)
     kept = reusable(work, plan, partitions, records)
-    pending = [partition for partition in partitions if partition.key not in kept]
-    rows = sum(records[key].rows or 0 for key in kept)
+    pending = with_what_follows(plan, [one for one in partitions if one.key not in kept], records)
+    rows = sum(records[one.key].rows or 0 for one in partitions if one not in pending)
     if pending:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         require_no_failure(work, plan)
@@ -74,24 +78,48 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     return StageResult(staged=len(pending), reused=len(partitions) - len(pending), rows=rows)
 
 
+def with_what_follows(
+    plan: Plan, partitions: Sequence[Partition], records: Mapping[str, PartitionRecord]
+) -> list[Partition]:
+    """The partitions, and with ``depends_on_past`` every one after the first of them, which is made from it."""
+    if not (plan.spec.transform.is_chained and partitions):
+        return list(partitions)
+    first = plan.partitions.index(partitions[0])
+    return [one for one in plan.partitions[first:] if records[one.key].state not in _DONE]
+
+
 def stage_partitions(work: Work, plan: Plan, partitions: Sequence[Partition]) -> int:
     """Stage these partitions in a new batch attempt; the rows staged. See :func:`stage_batch`.
 
+    Of live ones the plan's facts are read anew: ask for the plan again afterwards.
+
+    :raises LockTimeout: a live one is being written, see :func:`take_live`.
     :raises VersionGone: a version of a source, which the plan pinned, cannot be read any more; nothing was touched.
     """
+    plan = take_live(work, plan, partitions)
     require_pinned_sources(work, plan)
     keys = [partition.key for partition in partitions]
+    chained = plan.spec.transform.is_chained
+    past = _before(work, plan, partitions[0]) if chained else []
     in_range = plan.spec.transform.scope == "range" and prove_range_scope(work, plan, partitions)
-    running = left_behind(work, plan, partitions)
+    # What an earlier attempt's statement read is not what a link of a chain, or a live partition, is made from by now.
+    may_take_over = not chained and set(plan.live).isdisjoint(partitions)
+    running = left_behind(work, plan, partitions) if may_take_over else []
     attempts = work.ledger.start_staging(work.backfill_id, keys, owner=work.by, intent=plan.intent_hash)
     tell = telling(work, attempts)
+    recomputes: Recomputes = together if in_range else one_by_one
+    if chained:
+        recomputes = lambda plan, group: [after(plan, group[0], past)]  # noqa: E731
     with work.warehouse.open_stage(plan.target, work.backfill_id, partitions[0].label, tell) as writer:
-        batch = _Batch(work, plan, writer, attempts, together if in_range else one_by_one)
+        batch = _Batch(work, plan, writer, attempts, recomputes, past if chained else None)
         for statement in running:
             started = time.monotonic()
             batch.keep(take_over(work, plan, partitions, statement, tell), started)
         missing = [partition for partition in partitions if partition.key not in batch.staged]
-        for group in [missing] if in_range and missing else _groups(missing):
+        groups: Iterable[Sequence[Partition]] = [missing] if in_range and missing else _groups(missing)
+        if chained:
+            groups = [[partition] for partition in missing]
+        for group in groups:
             batch.stage(group)
     batch.budgets.require_amounts()
     if batch.failures:
@@ -115,10 +143,12 @@ class _Batch:
         plan: Plan,
         writer: StageWriter,
         attempts: Mapping[str, int],
-        recomputes: Callable[[Plan, Sequence[Partition]], Sequence[Recompute]],
+        recomputes: Recomputes,
+        past: list[StagedPartition] | None = None,
     ) -> None:
+        """``past``, where partitions are made from those before them, gets each that is staged; a failure ends it then."""
         self._work, self._plan, self._writer, self._attempts = work, plan, writer, attempts
-        self._recomputes = recomputes
+        self._recomputes, self._past = recomputes, past
         self.budgets = Budgets(work)
         self.failures: dict[str, BackfillError] = {}
         self.rows = 0
@@ -148,9 +178,10 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
-            if not isinstance(error, CodeFailed):  # which Airflow tries again
+            tried_again = isinstance(error, CodeFailed)
+            if not tried_again:
                 record_failure(work, [group[0].key], str(error))
-                self._is_over = self._plan.spec.compute.fail_fast
+            self._is_over = self._past is not None or (self._plan.spec.compute.fail_fast and not tried_again)
             work.metrics.count(OUTCOMES, outcome="failed")
             return
         self.keep(staged, started)
@@ -170,6 +201,8 @@ class _Batch:
         work.metrics.count(OUTCOMES, len(staged), outcome="staged")
         self.rows += sum(partition.fingerprint.rows for partition in staged)
         self.staged.update(partition.partition.key for partition in staged)
+        if self._past is not None:
+            self._past += staged
         work.log.info("Staged %s.", ", ".join(f"{one.partition.key} ({one.fingerprint.rows} rows)" for one in staged))
 
     def _finished(self, staged: StagedPartition, seconds: float) -> FinishedStage:
@@ -183,6 +216,13 @@ class _Batch:
             method=mark.method,
             seconds=seconds,
         )
+
+
+def _before(work: Work, plan: Plan, first: Partition) -> list[StagedPartition]:
+    """The staged rows of the partitions before this one; those that are published are in the table already."""
+    records = work.ledger.partitions(work.backfill_id)
+    earlier = plan.partitions[: plan.partitions.index(first)]
+    return [staged_partition(one, records[one.key]) for one in earlier if records[one.key].state not in _DONE]
 
 
 _GROUP_SECONDS = 0.5

@@ -54,6 +54,7 @@ def try_partition(work: Work) -> TrialResult:
     work.run()
     partition = plan.trial_partition
     staged = _staged(work, plan, partition)
+    plan = work.plan().as_read([partition])
     try:
         require_repeatable(work, plan, staged)
         if plan.spec.transform.scope == "range":
@@ -61,7 +62,9 @@ def try_partition(work: Work) -> TrialResult:
             prove_range_scope(work, plan, plan.partitions, around=partition)
         work.stop_or_go()
         rehearsal = rehearse(work, plan, staged)
-        trial = Trial(plan.plan_hash, partition.key, staged.fingerprint.rows, rehearsal, _rest(work, plan, staged))
+        trial = Trial(
+            work.plan().plan_hash, partition.key, staged.fingerprint.rows, rehearsal, _rest(work, plan, staged)
+        )
     except TrialFailed as error:
         with suppress(TransitionRefused):  # another attempt took the partition over meanwhile
             reason = f"the trial failed: {str(error).partition('. ')[0]}"

@@ -18,7 +18,7 @@ from airflow_backfill_provider.steps.drill import damage
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
-from airflow_backfill_provider.steps.stage import stage_partitions
+from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
 
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
@@ -57,12 +57,13 @@ def validate_batch(
     partitions = plan.select(keys)
     records = work.ledger.partitions(work.backfill_id, keys)
     rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
+    rejected = with_what_follows(plan, rejected, records)
     if rejected:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         work.run()
         work.log.info("Staging %s rejected partitions again.", len(rejected))
         stage_partitions(work, plan, rejected)
-        records = work.ledger.partitions(work.backfill_id, keys)
+        plan, records = work.plan(), work.ledger.partitions(work.backfill_id, keys)
     if plan.request.drill:
         damage(work, plan, partitions)
         records = work.ledger.partitions(work.backfill_id, keys)
@@ -74,7 +75,7 @@ def validate_batch(
         )
     if not open_ones:
         return ValidationResult(validated=0, reused=len(partitions), warnings=0)
-    outcomes, evidence = judge_partitions(work, plan, open_ones, records)
+    outcomes, evidence = judge_partitions(work, plan.as_read(open_ones), open_ones, records)
     report = ValidationReport(tuple(outcomes))
     bad = report.rejected_keys
     good = [partition.key for partition in open_ones if partition.key not in bad]
@@ -113,6 +114,8 @@ def _count(work: Work, good: Collection[str], bad: Collection[str], evidence: Ev
 def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_nobody) -> int:
     """Judge the range as a whole and call the backfill validated; the number of partitions.
 
+    Live partitions are staged and judged here, once all others are validated.
+
     ``tell`` gets the report before a rejection is raised.
 
     :raises PublishRefused: a partition is not validated.
@@ -126,6 +129,11 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     if all(record.state in {PartitionState.PUBLISHED, PartitionState.ROLLED_BACK} for record in records.values()):
         return len(records)
     waiting = [key for key, record in records.items() if record.state not in READY]
+    live = [partition.key for partition in plan.live if partition.key in waiting]
+    if live and live == waiting:
+        stage_batch(work, live)
+        validate_batch(work, live, tell)
+        plan, records, waiting = work.plan(), work.ledger.partitions(work.backfill_id), []
     if waiting:
         raise PublishRefused(
             f"{len(waiting)} of {len(records)} partitions are not validated, so nothing is published: "

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from airflow_backfill_provider.errors import IntentChanged, PublishRefused, Stopped, TransitionRefused
+from airflow_backfill_provider.errors import (
+    IntentChanged,
+    PublishRefused,
+    Stopped,
+    TransformRefused,
+    TransitionRefused,
+)
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.metrics import Metrics, Untold
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.base import Fingerprint, StagedPartition, Warehouse
 from airflow_backfill_provider.windows import Partition
 
 
 def go_on() -> None:
     """The stop signal of a caller that has none."""
+
+
+def nowhere(spec: BackfillSpec) -> Elsewhere:
+    """For a caller that can have nothing done elsewhere."""
+    raise TransformRefused(f"The {spec.transform.origin} can be run by a task of Airflow only.")
 
 
 def utc_now() -> datetime:
@@ -47,6 +61,10 @@ class Work:
     """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     check_throttle: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
+    elsewhere: Callable[[BackfillSpec], Elsewhere] = nowhere
+    """Where the spec's transform runs, if that is elsewhere."""
+    pause: Callable[[float], None] = time.sleep
+    """Waits for so many seconds; raises when the task is ended meanwhile."""
     metrics: Metrics = field(default_factory=Untold)
     now: Callable[[], datetime] = utc_now
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("airflow_backfill_provider"))
@@ -58,7 +76,7 @@ class Work:
 
     def stored_plan(self) -> Plan:
         """The frozen plan, whatever the spec says by now."""
-        return Plan.from_document(self.ledger.plan(self.backfill_id).document)
+        return stored_plan(self.ledger, self.backfill_id)
 
     def plan(self) -> Plan:
         """The frozen plan, once it is certain that the spec is still the one it was made from.

@@ -9,7 +9,7 @@ from airflow_backfill_provider.transform.event_time import EventTime, cut_to_win
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import names_of, render, sql_of
-from airflow_backfill_provider.transform.second_run import over, reordered
+from airflow_backfill_provider.transform.second_run import over, reads_table, reordered
 from airflow_backfill_provider.windows import Partition
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "over",
     "prepare",
     "quoted",
+    "reads_table",
     "render",
     "reordered",
     "require_query",

@@ -22,6 +22,11 @@ def reordered(select: str, dialect: str) -> str | None:
     return _with(select, tables, dialect, lambda name: f"(SELECT * FROM {name} AS {_ROWS} ORDER BY {_ROWS} DESC)")  # noqa: S608
 
 
+def reads_table(select: str, target: str, dialect: str) -> bool:
+    """Whether the SELECT reads that table, by its whole name."""
+    return any(same_table(table, target, dialect) for table in tables_read(sqlglot.parse_one(select, dialect=dialect)))
+
+
 def over(select: str, target: str, other: str, dialect: str) -> str | None:
     """The SELECT with another table, named as SQL, in the place of its target; None when it does not read that, or not as a table."""
     tree = sqlglot.parse_one(select, dialect=dialect)

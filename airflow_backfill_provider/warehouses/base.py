@@ -42,6 +42,8 @@ class Capabilities:
     """Sentences the plan prints: what this engine cannot guarantee."""
     takes_no_code: str = ""
     """Why code has no :class:`Landing` here, and what to do instead; empty where it has one."""
+    takes_nothing_from_elsewhere: str = ""
+    """The same of another process than the one that makes the landing."""
 
 
 @dataclass(frozen=True)
@@ -398,6 +400,21 @@ class Landing(Protocol):
         """
         ...
 
+    @property
+    def address(self) -> Mapping[str, str]:
+        """What another process is told so that it can put its rows here, by name. What it put there outlives a killed process.
+
+        :raises WarehouseError: the engine has nothing that another process can reach.
+        """
+        ...
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        """Take over what another process put there; the address is this landing's, or that of one whose process was killed.
+
+        :raises WarehouseError: there is nothing, or it does not fit; as :meth:`add`.
+        """
+        ...
+
     def settle(self) -> None:
         """Keep what code wrote by :attr:`connection`, once it has returned.
 
@@ -420,8 +437,8 @@ class Recompute:
     """Empty when ``fill`` is there."""
     keep_unmatched: bool = False
     """Stage the published rows of the partitions too whose key the SELECT does not return."""
-    over: StagedPartition | None = None
-    """With it the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partition's."""
+    over: tuple[StagedPartition, ...] = ()
+    """With them the SELECT may read :data:`AFTERWARDS`: the published table with these rows in the place of their partitions'."""
     versions: Versions = field(default_factory=dict, hash=False)
     """The version of every table that the SELECT reads; without any, it reads the latest of all."""
     fill: Fill | None = None

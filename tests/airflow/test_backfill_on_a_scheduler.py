@@ -102,7 +102,7 @@ def whole_shop(
     assert "pool: safe_backfill is there, with 4 slots" in again
     shop.api.set_connection("shop", "duckdb", host=str(shop.path), extra=f'{{"note": "{SECRET}"}}')
     add_dags(Path(__file__).parent / "backfill_dags")
-    for dag_id in ("backfill__orders", "backfill__slow_orders", "rollback__orders"):
+    for dag_id in ("backfill__orders", "backfill__slow_orders", "rollback__orders", "slow_orders_reader"):
         shop.api.wait_for_dag(dag_id)
     return shop
 
@@ -196,6 +196,38 @@ def test_a_killed_worker_loses_only_the_partition_it_was_on(shop: Shop) -> None:
     assert shop.corrected("slow_orders") == len(DAYS)
     assert len(kept) >= 2
     assert kept.items() <= shop.stages(found).items(), "what was staged before the kill is used, not staged again"
+
+
+def test_each_process_of_airflow_killed_once_loses_nothing_and_a_reader_waits_for_the_end(
+    shop: Shop, all_running: LocalAirflow
+) -> None:
+    airflow, dag_id = all_running, "backfill__slow_orders"
+    shop.sql("UPDATE raw.slowness SET numbers = 300000000")
+    run_id, found = trigger(shop, dag_id, WHOLE)
+    wait_until(lambda: shop.staged(found) >= 1 or None, "a partition to be staged", timeout=120)
+    reader = shop.api.trigger("slow_orders_reader", {})
+
+    def reader_is(state: str) -> bool | None:
+        return shop.api.task_states("slow_orders_reader", reader)["settled"] == state or None
+
+    wait_until(lambda: reader_is("deferred"), "the reader to wait", timeout=120)
+    for process in ("api-server", "scheduler", "triggerer"):
+        kept = shop.stages(found)
+        airflow.kill(process)
+        assert process not in airflow.running()
+        airflow.start(process)
+        airflow.wait_healthy()
+    assert reader_is("deferred")
+    shop.sql("UPDATE raw.slowness SET numbers = 1")
+    if shop.api.wait_for_run(dag_id, run_id, timeout=300) == "failed":
+        shop.api.clear(dag_id, run_id)
+        assert shop.api.wait_for_run(dag_id, run_id, timeout=300) == "success", shop.api.failures(dag_id, run_id)
+    assert shop.corrected("slow_orders") == len(DAYS)
+    assert kept
+    assert kept.items() <= shop.stages(found).items(), "what was staged before the last kill is used"
+    with shop.ledger() as ledger:
+        assert len(ledger.events(found, "receipt")) == 1, "published in one commit"
+    assert shop.api.wait_for_run("slow_orders_reader", reader, timeout=120) == "success"
 
 
 def test_a_paused_dag_stops_between_partitions_and_clearing_goes_on(shop: Shop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from airflow_backfill_provider.demo.airflow_api import AirflowApi
 from airflow_backfill_provider.demo.data import build_warehouse
 from airflow_backfill_provider.demo.local_airflow import LocalAirflow
 from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.operators.dag_runs import DagRuns
+from airflow_backfill_provider.spec.dag_run import DagRunSpec
 
 pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(900)]
 
@@ -28,7 +31,12 @@ def api(
     api = airflow_server.api
     api.set_connection("warehouse_backfill", "duckdb", host=str(folder / "flights.duckdb"))
     add_dags(Path(__file__).parents[2] / "dags")
-    for dag_id in ("example_backfill_by_hand", "example_rollback_by_hand", "example_carriers_monthly"):
+    for dag_id in (
+        "example_backfill_by_hand",
+        "example_rollback_by_hand",
+        "example_carriers_monthly",
+        "backfill__busiest_hours",
+    ):
         api.wait_for_dag(dag_id)
     return api
 
@@ -95,3 +103,39 @@ def test_a_guarded_scheduled_run_holds_its_month_and_gives_it_back(
     assert {"guard_publish_month", "publish_month", "release_publish_month"} <= set(cleared)
     assert api.wait_for_run(dag_id, run_id) == "success", api.failures(dag_id, run_id)
     assert "No scheduled run holds a range." in airflow_server.cli("safe-backfill", "list", "--live")
+
+
+def test_a_dag_of_the_team_fills_the_stage_once_per_partition_and_a_run_of_it_can_be_ended(
+    airflow_server: LocalAirflow,
+    api: AirflowApi,
+    rows: Callable[[str], list[tuple[Any, ...]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = api.request("GET", "/connections/warehouse_backfill")["host"]
+    with duckdb.connect(path) as connection:
+        connection.execute(
+            "CREATE TABLE analytics.busiest_hours (flight_date DATE, origin VARCHAR, busiest_hour INTEGER, flights INTEGER)"
+        )
+    dag_id, theirs = "backfill__busiest_hours", "busiest_hours_of_a_day"
+    conf = {"start_date": "2013-02-08", "end_date": "2013-02-09", "reason": "the table is new"}
+    run_id = api.trigger(dag_id, conf)
+    assert api.wait_for_run(dag_id, run_id, timeout=600) == "success", api.failures(dag_id, run_id)
+    assert [(row[0].day, row[1]) for row in rows("SELECT * FROM analytics.busiest_hours ORDER BY ALL")] == [
+        (day, origin) for day in (8, 9) for origin in ("EWR", "JFK", "LGA")
+    ]
+    runs = api.request("GET", f"/dags/{theirs}/dagRuns")["dag_runs"]
+    found = backfill_id(dag_id, run_id)
+    assert sorted(run["dag_run_id"].removeprefix(f"safe_backfill__{found}__") for run in runs) == [
+        "2013-02-08__1",
+        "2013-02-08__2",  # the trial's second run
+        "2013-02-09__1",
+    ]
+
+    api.pause(theirs, True)
+    waiting = api.trigger(theirs, {})
+    host, port = api.url.removeprefix("http://").split(":")
+    login = {"conn_type": "http", "host": host, "port": int(port), "login": "admin"}
+    login["password"] = airflow_server.passwords["admin"]
+    monkeypatch.setenv("AIRFLOW_CONN_AIRFLOW_API", json.dumps(login))
+    DagRuns(DagRunSpec(dag_id=theirs, api_conn_id="airflow_api"), {"ti": None}).cancel(waiting)  # type: ignore[typeddict-item]
+    assert api.run(theirs, waiting)["state"] == "failed"

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb_outside
 import pyarrow
 import pytest
 from contract_world import COLUMNS, World, day, days, row_sql
@@ -166,6 +167,27 @@ def test_code_may_read_the_warehouse_and_write_its_rows_by_the_connection(writab
     (staged,) = kept(writable, copying).partitions
 
     assert staged.fingerprint == writable.fingerprint(DAY)[DAY]
+
+
+def test_rows_that_another_process_puts_at_the_landing_s_address_are_taken(orders: World) -> None:
+    def putting(landing: Landing) -> None:
+        address = dict(landing.address)
+        rows = " UNION ALL ".join(row_sql(row.values()) for row in ROWS)
+        if "staging_file" in address:
+            with duckdb_outside.empty() as outside:
+                outside.execute(f"COPY ({rows}) TO '{address['staging_file']}' (FORMAT parquet)")
+        else:
+            names = ", ".join(f'"{name}"' for name in COLUMNS)
+            orders.engine.execute(f"INSERT INTO {address['staging_table']} ({names}) SELECT {names} FROM ({rows}) AS r")
+        landing.collect(address)
+
+    if orders.warehouse.capabilities.takes_nothing_from_elsewhere:
+        with pytest.raises(WarehouseError):
+            kept(orders, putting)
+        return
+    (staged,) = kept(orders, putting).partitions
+    assert staged.fingerprint == selected(orders, ROWS).fingerprint
+    assert len(orders.warehouse.storage()) == 2, "what was handed over is gone"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_select_may_read_the_table_as_it_would_be_once_staged_rows_were_publis
     def afterwards(key: str) -> Fingerprint:
         select = world.select(key).replace("analytics.orders", AFTERWARDS)
         with world.warehouse.open_stage(world.target, "b1", "again") as writer:
-            (staged,) = writer.write(Recompute((day(key),), select, over=corrected))
+            (staged,) = writer.write(Recompute((day(key),), select, over=(corrected,)))
         return staged.fingerprint
 
     assert afterwards(DAY) == corrected.fingerprint != world.fingerprint(DAY)[DAY]

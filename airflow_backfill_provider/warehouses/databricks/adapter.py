@@ -103,6 +103,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
             takes_no_code="Code that runs on an Airflow worker has no place to put its rows in on Databricks. Write the rule as SQL.",
+            takes_nothing_from_elsewhere="Work outside the warehouse has no place to put its rows in on Databricks. Write the rule as SQL.",
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's history, as long as delta.logRetentionDuration keeps it (30 days by default).",

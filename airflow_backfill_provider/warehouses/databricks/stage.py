@@ -123,20 +123,21 @@ class DatabricksStage:
                     "partition does not, so the plan says no version of it. Nothing was kept. Name the same tables in the SQL "
                     "of every partition."
                 )
-        if recompute.over is None:
+        if not recompute.over:
             return text
         name = SPELLING.quote(AFTERWARDS)
         return f"WITH {name} AS (\n{self._afterwards(recompute.over)}\n) SELECT * FROM (\n{text}\n) AS rerun"
 
-    def _afterwards(self, staged: StagedPartition) -> str:
-        """A SELECT of the published table as it would be with these rows in the place of their partition's."""
+    def _afterwards(self, staged: Sequence[StagedPartition]) -> str:
+        """A SELECT of the published table as it would be with these rows in the place of their partitions'."""
         names = ", ".join(f"r.{SPELLING.quote(name)}" for name in self._target.column_names)
-        tables = self._published(), self._storage.sql(staged.location)
-        kept, landed = (Piece.of(DIALECT, self._target, table, (staged.partition,)) for table in tables)
-        return (
-            f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE "
-            f"UNION ALL SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}"
-        )
+        kept = Piece.of(DIALECT, self._target, self._published(), [entry.partition for entry in staged])
+        selects = [f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE"]
+        for location in dict.fromkeys(entry.location for entry in staged):
+            there = [entry.partition for entry in staged if entry.location == location]
+            landed = Piece.of(DIALECT, self._target, self._storage.sql(location), there)
+            selects.append(f"SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}")
+        return " UNION ALL ".join(selects)
 
     def _published(self) -> str:
         return describe_table(self._session, self._target.table).place.sql

@@ -103,6 +103,8 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
+            takes_nothing_from_elsewhere="Work in another process has no place to put its rows in for a Delta table on a path. Write the "
+            "rule as SQL, or as transform.python.",
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's log, as long as delta.logRetentionDuration keeps it (30 days by default).",

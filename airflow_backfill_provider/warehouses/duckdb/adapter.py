@@ -182,10 +182,13 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
     def _landing(self, session: Session, backfill_id: str, label: str, target: Target, fill: Fill) -> Iterator[str]:
         """Run code on a file of its own, which the session can read then; see :data:`relational.stage.Lands`."""
         location = self._files.new_location("stage", backfill_id, label)
+        handed_over = self._files.path(location).with_suffix(".parquet")
         try:
             with self._door.session_for_code() as own, ExitStack() as inside:
                 database = own.attach(self._files.path(location), options=WRITABLE)
-                landing = DuckDBLanding(own, database, target, lambda: inside.enter_context(self._door.reading(own)))
+                landing = DuckDBLanding(
+                    own, database, target, lambda: inside.enter_context(self._door.reading(own)), handed_over
+                )
                 fill(landing)
                 landing.settle()
             alias = session.attach(self._files.path(location))

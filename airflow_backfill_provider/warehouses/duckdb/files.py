@@ -68,15 +68,18 @@ class StagingFolder:
     def items(self) -> tuple[StorageItem, ...]:
         """Every stage, backup and shadow there is, by location."""
         found = []
-        for path in sorted(self.folder.glob("*/*.duckdb")):
+        # A run elsewhere may hand its file over when nobody waits for it any more.
+        files = [*self.folder.glob("*/*.duckdb"), *self.folder.glob("*/*.parquet")]
+        for path in sorted({file.with_suffix(".duckdb") for file in files}):
             location = path.relative_to(self.folder).as_posix()
             if (match := _LOCATION.match(location)) is None:
                 continue
             try:
-                size = sum(part.stat().st_size for part in _parts(path) if part.is_file())
-                modified_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            except FileNotFoundError:
+                stats = [part.stat() for part in _parts(path) if part.is_file()]
+                modified_at = datetime.fromtimestamp(stats[0].st_mtime, UTC)
+            except (FileNotFoundError, IndexError):
                 continue  # dropped meanwhile
+            size = sum(stat.st_size for stat in stats)
             found.append(StorageItem(match["backfill_id"], match["kind"], location, size, modified_at))
         return tuple(found)
 
@@ -90,5 +93,6 @@ class StagingFolder:
             part.unlink(missing_ok=True)
 
 
-def _parts(path: Path) -> tuple[Path, Path]:
-    return path, path.with_name(path.name + ".wal")
+def _parts(path: Path) -> tuple[Path, ...]:
+    """The database, its write-ahead log, and what another process handed over to be taken into it."""
+    return path, path.with_name(path.name + ".wal"), path.with_suffix(".parquet")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -31,8 +32,17 @@ class DuckDBLanding:
     See :class:`airflow_backfill_provider.warehouses.base.Landing`.
     """
 
-    def __init__(self, session: Session, database: str, target: Target, open_warehouse: Callable[[], None]) -> None:
-        """``open_warehouse`` brings the warehouse into the session, to be read."""
+    def __init__(
+        self,
+        session: Session,
+        database: str,
+        target: Target,
+        open_warehouse: Callable[[], None],
+        handed_over: Path | None = None,
+    ) -> None:
+        """``open_warehouse`` brings the warehouse into the session, to be read; another process may write the Parquet file
+        ``handed_over``, since it could not open a database that this one has open."""
+        self._handed_over = handed_over
         self._session, self._target, self._open_warehouse = session, target, open_warehouse
         self._table = f"{database}.{TABLE}"
         self._is_open = False
@@ -68,6 +78,24 @@ class DuckDBLanding:
                 values = values_of(rows, self.columns)
                 while some := list(islice(values, _AT_ONCE)):
                     self._add_values(beside, some)
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        if self._handed_over is None:
+            raise WarehouseError("Rows are in memory here, where another process cannot put any.")
+        return {"staging_file": str(self._handed_over)}
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        file = Path(address["staging_file"])
+        if not file.is_file():
+            raise WarehouseError(
+                f"The run ended well and left no file {file}. Nothing was staged. Let it write its rows there, as Parquet; a "
+                "partition without rows is a file without rows."
+            )
+        with translated(f"Reading {file.name}"):
+            rows = self._session.connection.read_parquet(str(file))
+        self.add(rows)
+        file.unlink()
 
     def settle(self) -> None:
         """Commit what code left open; nothing when it left nothing.

@@ -203,6 +203,7 @@ class MemoryWarehouse:
             rows_per_second=50_000,
             replaced_per_second=50_000,
             one_host=True,
+            takes_nothing_from_elsewhere="The in-memory warehouse is in its process alone.",
             unproven=("The in-memory warehouse ends with its process, and no other process can see it.",),
         )
 
@@ -649,6 +650,13 @@ class MemoryLanding:
         except ValueError as error:
             raise WarehouseError(f"What the code returned does not fit: {error}. Nothing was kept.") from error
 
+    @property
+    def address(self) -> Mapping[str, str]:
+        raise WarehouseError("The in-memory warehouse is in its process alone; return the rows.")
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        raise WarehouseError("The in-memory warehouse is in its process alone; return the rows.")
+
     def settle(self) -> None:
         """Nothing: there is no connection to write by."""
 
@@ -674,8 +682,8 @@ class MemoryStage:
 
     def _tables(self, recompute: Recompute) -> dict[Partition, Table]:
         visible = self._warehouse._visible()
-        if recompute.over is not None:
-            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, Staged((recompute.over,)))
+        if recompute.over:
+            visible[AFTERWARDS] = self._warehouse._afterwards(self._target, Staged(recompute.over))
         # A stage has no constraint of the target's, so that checks can report what breaks one.
         wanted = tuple(replace(column, nullable=True) for column in self._target.columns if not column.generated)
         if recompute.fill is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
@@ -50,6 +50,18 @@ class PostgresLanding:
             with cursor.copy(f"COPY {self.table} ({names}) FROM STDIN".encode()) as copy:
                 for values in values_of(rows, self.columns):
                     copy.write_row(values)
+
+    @property
+    def address(self) -> Mapping[str, str]:
+        return {"staging_table": self.table}
+
+    def collect(self, address: Mapping[str, str]) -> None:
+        other = address["staging_table"]
+        if other == self.table:
+            return
+        connection, names = self.connection, quote_all(self.columns)
+        with translated(f"Taking over the rows of {other}"):
+            connection.execute(f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {other}".encode())
 
     def settle(self) -> None:
         """Refuse what was written elsewhere; its transaction is then rolled back, and committed otherwise.

@@ -139,21 +139,26 @@ class StageTable(ABC, Generic[_Session]):
             raise WarehouseError(
                 f"Staging {describe(recompute.partitions)} needs one SELECT statement and nothing else."
             )
-        if recompute.over is None:
+        if not recompute.over:
             return text
         return (
             f"WITH {quote(AFTERWARDS)} AS (\n{self._afterwards(recompute.over)}\n) SELECT * FROM (\n{text}\n) AS rerun"
         )
 
-    def _afterwards(self, staged: StagedPartition) -> str:
-        """A SELECT of the published table as it would be with these rows in the place of their partition's."""
+    def _afterwards(self, staged: Sequence[StagedPartition]) -> str:
+        """A SELECT of the published table as it would be with these rows in the place of their partitions'."""
         names = ", ".join(f"r.{quote(name)}" for name in self._target.column_names)
-        tables = self._published(), self._stored(staged.location)
-        kept, landed = (Piece.of(self._dialect, self._target, table, (staged.partition,)) for table in tables)
-        return (
-            f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE "
-            f"UNION ALL SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}"
-        )
+        places: dict[str, list[Partition]] = {}
+        for entry in staged:
+            places.setdefault(entry.location, []).append(entry.partition)
+        replaced = [entry.partition for entry in staged]
+        kept = Piece.of(self._dialect, self._target, self._published(), replaced)
+        selects = [f"SELECT {names} FROM {kept.table} AS r WHERE {kept.predicate} IS NOT TRUE"]
+        for location, partitions in places.items():
+            table = self._rows if location == self.location else self._stored(location)
+            landed = Piece.of(self._dialect, self._target, table, partitions)
+            selects.append(f"SELECT {names} FROM {landed.table} AS r WHERE {landed.predicate}")
+        return " UNION ALL ".join(selects)
 
     def _with_unmatched(self, recompute: Recompute, text: str) -> str:
         """The SELECT, and the published rows whose key it does not return."""

@@ -102,6 +102,7 @@ SECTIONS = {
     "transform.eras": "Era",
     "transform.python": "PythonTransform",
     "transform.dbt": "DbtModel",
+    "transform.dag": "DagRunSpec",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",

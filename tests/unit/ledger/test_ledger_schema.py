@@ -42,6 +42,7 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "events": lambda ledger: ledger.events("b"),
     "release_range": lambda ledger: ledger.release_range("b"),
     "lock_owner": lambda ledger: ledger.lock_owner(TARGET, [window(1, 2)]),
+    "restating": lambda ledger: ledger.restating(TARGET, [window(1, 2)]),
     "holds_range": lambda ledger: ledger.holds_range("b", [window(1, 2)]),
     "claim_range": lambda ledger: ledger.claim_range("b", [window(1, 2)], by="x"),
     "claim_live": lambda ledger: ledger.claim_live(live_run(), TARGET, [window(1, 2)]),

@@ -63,17 +63,21 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
 
 def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
     assert sorted(dags) == [
+        "backfill__busiest_hours",
         "backfill__carriers_monthly",
         "backfill__daily_delays",
         "backfill__delay_streaks",
         "backfill__fct_flights",
         "backfill_cleanup",
+        "busiest_hours_of_a_day",
         "example_backfill_by_hand",
         "example_carriers_monthly",
         "example_daily_delays",
         "example_delay_streaks",
         "example_flights_daily",
+        "example_flights_digest",
         "example_rollback_by_hand",
+        "rollback__busiest_hours",
         "rollback__carriers_monthly",
         "rollback__daily_delays",
         "rollback__delay_streaks",

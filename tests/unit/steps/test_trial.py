@@ -37,7 +37,7 @@ def computes(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def failing(world: World, sql: str, **spec: Any) -> str:
     """What the trial of this SQL says; nothing was published, and only the tried partition was staged."""
-    world.spec = make_spec(transform={"sql": sql}, **spec)
+    world.spec = make_spec(transform={"sql": sql, "depends_on_past": False}, **spec)
     world.scope()
     before = world.published()
     with pytest.raises(TrialFailed) as failed:

@@ -79,7 +79,7 @@ def test_sql_that_cannot_be_run_again_is_told_by_column_rows_and_cause(world: Wo
     sql, difference, cause = FAILING[fault]
     if world.engine.name == "memory" and fault in ("a clock", "row_number without an order", "row_number with ties"):
         pytest.skip("the in-memory warehouse has no clock and keeps rows in one order")
-    world.spec = make_spec(transform={"sql": sql})
+    world.spec = make_spec(transform={"sql": sql, "depends_on_past": False})
     world.scope()
     before = world.published()
 
@@ -101,7 +101,7 @@ def test_sql_that_keeps_what_its_own_table_holds_may_run_again(world: World) -> 
         "FROM analytics.orders AS o JOIN raw.orders AS r ON r.order_id = o.order_id "
         f"WHERE {DAY.replace('order_date', 'o.order_date')}"
     )
-    world.spec = make_spec(transform={"sql": kept})
+    world.spec = make_spec(transform={"sql": kept, "depends_on_past": False})
     world.scope()
     assert world.try_one().tried
 

@@ -1,0 +1,96 @@
+"""Runs of the team's own DAGs: triggered and looked at as Airflow's own TriggerDagRunOperator does it, by the task's supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DagRunState
+from airflow.sdk.bases.hook import BaseHook
+from airflow.sdk.definitions.context import Context
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
+
+from airflow_backfill_provider.errors import CodeFailed, TransformRefused
+from airflow_backfill_provider.spec.dag_run import DagRunSpec
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.transforms import DagTransform
+
+if TYPE_CHECKING:
+    from airflow_backfill_provider.recompute import Elsewhere, Progress
+
+_GOING = (DagRunState.QUEUED, DagRunState.RUNNING)
+
+
+def dag_runs(spec: BackfillSpec, context: Context) -> Elsewhere:
+    """Where the runs of the spec's DAG are.
+
+    :raises TransformRefused: its transform is another.
+    """
+    if not isinstance(spec.transform, DagTransform):
+        raise TransformRefused(f"{spec.transform.origin} is no DAG.")
+    return DagRuns(spec.transform.dag, context)
+
+
+class DagRuns:
+    """The runs of one DAG; a handle is a run's id. See :class:`airflow_backfill_provider.recompute.Elsewhere`."""
+
+    def __init__(self, dag: DagRunSpec, context: Context) -> None:
+        self._dag, self._ti = dag, context["ti"]
+
+    def submit(self, name: str, told: Mapping[str, Any]) -> str:
+        from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        try:
+            if self._ti.get_dag(self._dag.dag_id).is_paused:
+                raise CodeFailed(
+                    f"The DAG {self._dag.dag_id} is paused, so a run of it would wait for ever. Nothing was staged. Unpause it and clear "
+                    "this task."
+                )
+            answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=self._dag.dag_id, run_id=name, conf=dict(told)))
+        except AirflowRuntimeError as error:
+            raise CodeFailed(
+                f"The DAG {self._dag.dag_id} could not be triggered: {error}. Nothing was staged."
+            ) from error
+        if isinstance(answer, ErrorResponse) and answer.error is not ErrorType.DAGRUN_ALREADY_EXISTS:
+            raise CodeFailed(
+                f"The DAG {self._dag.dag_id} could not be triggered: {answer.error.value}. Nothing was staged."
+            )
+        return name
+
+    def look(self, handle: str) -> Progress:
+        from airflow_backfill_provider.recompute import Progress
+
+        try:
+            state = DagRunState(self._ti.get_dagrun_state(self._dag.dag_id, handle))
+        except AirflowRuntimeError as error:
+            raise CodeFailed(f"The run {handle} of {self._dag.dag_id} cannot be looked at: {error}.") from error
+        if state in _GOING:
+            return Progress(is_over=False)
+        failure = (
+            "" if state == "success" else f"the run of the DAG {self._dag.dag_id} is {state}; its tasks' logs say why."
+        )
+        return Progress(is_over=True, failure=failure)
+
+    def cancel(self, handle: str) -> None:
+        """Mark the run failed, which ends its running tasks."""
+        import httpx
+
+        conn_id = self._dag.api_conn_id
+        if conn_id is None:
+            raise CodeFailed(
+                "transform.dag.api_conn_id names no connection to Airflow's API, by which a run could be ended"
+            )
+        try:
+            connection = BaseHook.get_connection(conn_id)
+            base = f"{connection.schema or 'http'}://{connection.host}:{connection.port or 8080}"
+            with httpx.Client(base_url=base, timeout=10) as client:
+                login = {"username": connection.login, "password": connection.password}
+                token = client.post("/auth/token", json=login).raise_for_status().json()["access_token"]
+                client.patch(
+                    f"/api/v2/dags/{self._dag.dag_id}/dagRuns/{handle}",
+                    json={"state": "failed"},
+                    headers={"Authorization": f"Bearer {token}"},
+                ).raise_for_status()
+        except (AirflowException, AirflowRuntimeError, httpx.HTTPError, KeyError, ValueError) as error:
+            raise CodeFailed(f"{conn_id}: {type(error).__name__}") from error

@@ -1,0 +1,152 @@
+"""What was published and is not what a recompute would give now: the source moved since, or something overwrote it."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from datetime import timedelta
+
+import pytest
+from contract_engines import Delta
+from steps_world import DAYS, NOW, PER_DAY, World, make_spec
+
+from airflow_backfill_provider.errors import RequestError
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.stale import Staleness, find_stale
+
+WATERMARKED = {"table": "raw.orders", "partition_by": "order_date", "watermark": "ingested_at"}
+
+
+class Lent:
+    """The world's warehouse, which stays open."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.world.warehouse, name)
+
+    def close(self) -> None:
+        pass
+
+
+def stale(world: World) -> Staleness:
+    return find_stale(world.ledger, "orders", lambda _: Lent(world))
+
+
+def lines(world: World) -> dict[str, str]:
+    return {one.key: "; ".join(filter(None, (one.source_moved, one.overwritten))) for one in stale(world).stale}
+
+
+@pytest.fixture
+def watermarked(world: World) -> World:
+    world.engine.execute(
+        "ALTER TABLE raw.orders ADD COLUMN ingested_at TIMESTAMP DEFAULT TIMESTAMP '2024-05-01 08:00:00'"
+    )
+    world.spec = make_spec(source=WATERMARKED)
+    return world
+
+
+def test_nothing_is_stale_right_after_a_publish_and_what_arrived_since_is(watermarked: World) -> None:
+    world = watermarked
+    world.run()
+    assert stale(world) == Staleness(len(DAYS), ())
+    world.engine.execute(
+        f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE, TIMESTAMP '2024-06-02 09:00:00')",
+        f"UPDATE raw.orders SET amount = 0, ingested_at = TIMESTAMP '2024-06-03 09:00:00' WHERE order_date = DATE '{DAYS[4]}'",
+    )
+    assert lines(world) == {
+        DAYS[
+            1
+        ]: f"raw.orders has {PER_DAY + 1} rows, had {PER_DAY}; its newest ingested_at is 2024-06-02T09:00:00, was 2024-05-01T08:00:00",
+        DAYS[4]: "its newest ingested_at is 2024-06-03T09:00:00, was 2024-05-01T08:00:00",
+    }
+
+
+def test_the_printed_request_recomputes_exactly_those_and_then_nothing_is_stale(watermarked: World) -> None:
+    world = watermarked
+    world.run()
+    world.engine.execute(
+        f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE, TIMESTAMP '2024-06-02 09:00:00')",
+        f"DELETE FROM analytics.orders WHERE order_id = {5 * 100 + 1}",
+    )
+    found = stale(world)
+    assert [one.key for one in found.stale] == [DAYS[1], DAYS[5]]
+    request = json.loads(found.request)
+    assert request["reason"] == "stale: 1 whose source moved, 1 overwritten"
+    world.run_id, world.spec = "run 2", make_spec(source=WATERMARKED, compare=[])
+    world.run(**request)
+    assert stale(world) == Staleness(len(DAYS), ())
+    assert world.amounts(DAYS[1])[777] == 1
+
+
+def test_a_late_task_that_wrote_the_old_rows_back_is_told_from_a_source_that_moved(world: World) -> None:
+    world.run()
+    world.engine.execute(
+        f"UPDATE analytics.orders SET amount = 310 WHERE order_id = 300 AND order_date = DATE '{DAYS[3]}'"
+    )
+    (one,) = stale(world).stale
+    assert (one.key, one.backfill_id, one.source_moved) == (DAYS[3], world.id, "")
+    assert one.overwritten == f"overwritten since it was published: {PER_DAY} rows, published were {PER_DAY}"
+
+
+def test_rows_that_a_cutoff_left_out_make_their_partition_stale(watermarked: World) -> None:
+    world = watermarked
+    world.spec = make_spec(
+        source={"table": "raw.orders", "partition_by": "order_date", "cutoff": {"column": "ingested_at"}}
+    )
+    scoped = world.scope()
+    late = (NOW + timedelta(minutes=5)).replace(tzinfo=None)
+    world.engine.execute(f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[2]}', 1, 'late', FALSE, TIMESTAMP '{late}')")
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+    assert list(lines(world)) == [DAYS[2]]
+
+
+def test_what_was_rolled_back_is_nobodys_and_an_unknown_name_is_an_error(world: World) -> None:
+    world.run()
+    world.rollback()
+    assert stale(world) == Staleness(0, ())
+    with pytest.raises(RequestError, match="no backfill of 'flights'"):
+        find_stale(world.ledger, "flights", lambda _: Lent(world))
+
+
+@pytest.mark.parametrize("world", [Delta], ids=["delta"], indirect=True)
+def test_with_versions_an_unmoved_source_is_not_even_read_and_without_a_source_the_table_is_named(world: World) -> None:
+    pytest.importorskip("deltalake")
+    world.spec = make_spec(source=None, compare=[])
+    world.run()
+    assert stale(world) == Staleness(len(DAYS), ())
+    world.engine.execute(f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE)")
+    assert set(lines(world)) == set(DAYS)
+    assert lines(world)[DAYS[0]].startswith("raw.orders is at version ")
+
+
+def test_the_command_prints_the_request_and_fails_when_it_is_asked_to(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from airflow_backfill_provider.cli import staleness
+
+    class Kept:
+        def __enter__(self) -> object:
+            return world.ledger
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(staleness, "open_ledger", Kept)
+    monkeypatch.setattr(
+        staleness, "warehouse_for", lambda spec: Lent(world) if isinstance(spec, BackfillSpec) else None
+    )
+    world.run()
+    capsys.readouterr()
+    staleness.stale(Namespace(name="orders", fail=True))
+    assert capsys.readouterr().out == f"None of {len(DAYS)} published partitions of orders is stale.\n"
+    world.engine.execute(f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE)")
+    staleness.stale(Namespace(name="orders", fail=False))
+    with pytest.raises(SystemExit) as ended:
+        staleness.stale(Namespace(name="orders", fail=True))
+    assert ended.value.code == 1
+    request = f'{{"partitions": ["{DAYS[1]}"], "reason": "stale: 1 whose source moved"}}'
+    assert f"airflow dags trigger backfill__orders --conf '{request}'" in capsys.readouterr().out

@@ -1,0 +1,256 @@
+"""``transform.dag``: a run elsewhere fills the stage, is waited for, gone on with after a kill, ended by a stop, and watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb_outside
+import postgres_server
+import pytest
+from contract_faults import InterruptedDuckDB, InterruptedPostgres
+from killed_step import Place
+from killing import die, survives
+from steps_world import DAYS, PER_DAY, World, make_spec
+
+from airflow_backfill_provider.errors import CodeFailed, SpecError, Stopped, StrayWrite, WarehouseError
+from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.preview import preview
+from airflow_backfill_provider.recompute import Progress
+from airflow_backfill_provider.spec.load import load_spec_text
+from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.stage import stage_batch
+from airflow_backfill_provider.steps.trial import try_partition
+from airflow_backfill_provider.steps.work import Work
+
+RIGS: list[Any] = [InterruptedDuckDB]
+if postgres_server.is_installed():
+    RIGS.append(InterruptedPostgres)
+TWO = {"start_date": DAYS[0], "end_date": DAYS[1]}
+ONE = {"start_date": DAYS[0], "end_date": DAYS[0]}
+
+
+def by_dag(**dag: Any) -> BackfillSpec:
+    return make_spec(
+        transform={"dag": {"dag_id": "orders_of_a_day", "conf": {"region": "eu"}, "poll_every": "1s"} | dag}
+    )
+
+
+def right(day: str) -> str:
+    """The rows of the day, as SQL that reads no table."""
+    first = DAYS.index(day) * 100
+    rows = [
+        f"({first + place}, DATE '{day}', {'CAST(NULL AS INTEGER)' if place == 0 else first + place + 10}, 'note {first + place}')"
+        for place in range(PER_DAY)
+    ]
+    return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t(order_id, order_date, amount, note)"
+
+
+@dataclass
+class Team:
+    """The team's runs: each is over when it was looked at so many times, and then has written what it should."""
+
+    world: World
+    looks: int = 1
+    fails: bool = False
+    writes: bool = True
+    beside: Callable[[], None] = lambda: None
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+
+    def submit(self, name: str, told: Mapping[str, Any]) -> str:
+        self.asked.append(name)
+        self.runs.setdefault(name, {**told, "looks": 0})
+        return name
+
+    def look(self, handle: str) -> Progress:
+        run = self.runs[handle]
+        run["looks"] += 1
+        if run["looks"] <= self.looks:
+            return Progress(is_over=False)
+        if self.fails:
+            return Progress(is_over=True, failure="the disk is full.")
+        self.beside()
+        if self.writes:
+            self.write(handle)
+        return Progress(is_over=True)
+
+    def write(self, handle: str) -> None:
+        told = self.runs[handle]
+        rows = right(told["partition_key"])
+        if "staging_file" in told:
+            with duckdb_outside.empty() as connection:
+                connection.execute(f"COPY ({rows}) TO '{told['staging_file']}' (FORMAT parquet)")
+        else:
+            self.world.engine.execute(
+                f"INSERT INTO {told['staging_table']} (order_id, order_date, amount, note) {rows}"
+            )
+
+    def cancel(self, handle: str) -> None:
+        self.cancelled.append(handle)
+
+    def work(self, **changes: Any) -> Work:
+        return replace(self.world.work(), elsewhere=lambda spec: self, pause=lambda seconds: None, **changes)
+
+
+@pytest.fixture(params=RIGS, ids=lambda rig: rig.name)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = Place.create(request.param(), tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def world(place: Place) -> Iterator[World]:
+    world = place.open()
+    world.spec = by_dag()
+    yield world
+    world.warehouse.close()
+    world.ledger.close()
+
+
+@pytest.fixture
+def on_duckdb(tmp_path: Path) -> Iterator[World]:
+    """For what no engine has a part in."""
+    place = Place.create(InterruptedDuckDB(), tmp_path)
+    world = place.open()
+    world.spec = by_dag()
+    yield world
+    world.warehouse.close()
+    world.ledger.close()
+    place.close()
+
+
+def test_the_whole_life_of_a_backfill_by_runs_elsewhere(world: World) -> None:
+    team, old = Team(world), world.published()
+    scoped = world.scope(**TWO)
+    try_partition(team.work())
+    stage_batch(team.work(), scoped.batches[0].keys)
+    assert len(team.runs) == 3, "the trial runs its partition twice, and its rows are those that are staged"
+    world.validate(scoped)
+    assert world.published() == old
+    world.publish()
+    assert [row[1].isoformat() for row in world.published() if row[2] is None] == list(DAYS[:2])
+
+    names, told = zip(*team.runs.items(), strict=True)
+    assert names[0] == f"safe_backfill__{world.id}__{DAYS[0]}__1"
+    assert told[0]["partition_start"] == f"{DAYS[0]}T00:00:00+00:00"
+    assert told[0]["partition_end"] == f"{DAYS[1]}T00:00:00+00:00"
+    assert (told[0]["region"], told[0]["backfill_id"]) == ("eu", world.id)
+    assert {item.kind for item in world.warehouse.storage()} == {"stage", "backup"}
+    world.rollback()
+    assert world.published() == old
+
+
+def test_its_failure_is_ours_and_what_it_gives_later_is_not_taken(world: World) -> None:
+    team = Team(world, fails=True)
+    keys = world.scope(**ONE).batches[0].keys
+    with pytest.raises(CodeFailed, match="the disk is full"):
+        stage_batch(team.work(), keys)
+
+    team.fails = False
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    late, mine = team.runs
+    addresses = [{key: run[key] for key in run if key.startswith("staging_")} for run in team.runs.values()]
+    assert (late[-1], mine[-1]) == ("1", "2")
+    assert addresses[0] != addresses[1]
+
+
+def test_a_file_that_comes_late_is_a_leftover_that_can_be_dropped(on_duckdb: World) -> None:
+    team, warehouse = Team(on_duckdb, fails=True), on_duckdb.warehouse
+    with pytest.raises(CodeFailed):
+        stage_batch(team.work(), on_duckdb.scope(**ONE).batches[0].keys)
+    assert warehouse.storage() == ()
+    team.write(next(iter(team.runs)))
+    (late,) = warehouse.storage()
+    assert (late.backfill_id, late.kind) == (on_duckdb.id, "stage")
+    warehouse.drop(late.location)
+    assert warehouse.storage() == ()
+
+
+def test_a_stop_ends_the_run(on_duckdb: World) -> None:
+    team = Team(on_duckdb, looks=100)
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    stops = iter([False, False, False])
+
+    def check() -> None:
+        if next(stops, True):
+            raise Stopped("Stopped: the switch.")
+
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=check), keys)
+    assert team.cancelled == list(team.runs)
+    assert on_duckdb.ledger.backfill(on_duckdb.id).state is BackfillState.HALTED
+    team.looks = 0
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 2, "a run that was ended is not gone on with"
+
+
+def test_a_run_that_wrote_the_published_table_stops_the_backfill(world: World) -> None:
+    def publish() -> None:
+        world.engine.execute(f"UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '{DAYS[0]}'")
+
+    team = Team(world, beside=publish)
+    keys = world.scope(**ONE).batches[0].keys
+    with pytest.raises(StrayWrite, match=f"while DAG orders_of_a_day ran.*{DAYS[0]} had {PER_DAY} rows"):
+        stage_batch(team.work(), keys)
+
+
+def _killed_while_it_waits(place: Place) -> None:
+    world = place.open()
+    world.spec = by_dag()
+    stage_batch(replace(Team(world, looks=100).work(), pause=lambda _: die()), _KEYS)
+
+
+_KEYS = (DAYS[0],)
+
+
+def test_the_run_of_a_worker_that_was_killed_is_gone_on_with(place: Place) -> None:
+    world = place.open()
+    world.spec = by_dag()
+    world.scope(**ONE)
+    assert not survives(_killed_while_it_waits, (place,))
+    (begun,) = world.ledger.events(world.id, "elsewhere.sent")
+
+    team = Team(world, looks=0)
+    assert stage_batch(team.work(), _KEYS).rows == PER_DAY
+    assert team.asked == [begun.detail["name"]]
+    assert begun.detail["address"].items() <= team.runs[begun.detail["name"]].items()
+    assert [event.detail["reason"] for event in world.ledger.events(world.id, "elsewhere.over")] == [
+        "its rows were taken"
+    ]
+    world.warehouse.close()
+    world.ledger.close()
+
+
+def test_a_run_that_ended_well_and_left_no_file_is_told(on_duckdb: World) -> None:
+    team = Team(on_duckdb, writes=False)
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(WarehouseError, match=r"left no file .*\.parquet"):
+        stage_batch(team.work(), keys)
+
+
+def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
+    text = preview(on_duckdb.scope(**ONE).plan)
+    assert "Code of DAG orders_of_a_day" in text
+    assert f'"partition_start": "{DAYS[0]}T00:00:00+00:00"' in text
+    assert '"region": "eu"' in text
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        ("{dag: {dag_id: d, conf: {partition_key: a}}}", "partition_key is what the backfill itself tells"),
+        ("{dag: {dag_id: d}, scope: range}", "one partition"),
+        ("{dag: {dag_id: d}, params: {a: 1}}", r"transform\.dag\.conf"),
+        ("{dag: {dag_id: d}, logical_date: start}", "partition_start"),
+        ("{dag: {dag_id: 'a b'}}", "dag_id"),
+    ],
+)
+def test_a_spec_that_cannot_be_meant_is_refused(transform: str, told: str) -> None:
+    spec = "name: a\ntarget: {table: a.b, partition_by: day, key: [day]}\ncompute: {conn_id: w}\n"
+    with pytest.raises(SpecError, match=told):
+        load_spec_text(f"{spec}transform: {transform}\n", "spec.yaml", lambda path: "SELECT 1")
