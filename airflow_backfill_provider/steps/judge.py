@@ -10,11 +10,13 @@ from airflow_backfill_provider.checks.evaluate import evaluate_partition, evalua
 from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
 from airflow_backfill_provider.checks.like_trial import judge_like_trial
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
+from airflow_backfill_provider.checks.moved import judge_moved, judge_target
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.plan import Plan, source_rows
+from airflow_backfill_provider.spec.comparisons import CompareRows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.discarded import (
@@ -152,6 +154,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     )
     outcomes += ask_report_queries(work, plan, staged)
     outcomes += judge_fill(plan, found["staged"])
+    outcomes += _whereabouts(work, plan, staged, diffs)
     if left_out := [one for key in plan.keys if (one := recorded_discarded(evidence.get(key, ()))) is not None]:
         outcomes.append(judge_discarded(plan, None, together(left_out)))
     by_key = {
@@ -161,6 +164,19 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     for comparison in filter(is_of_trial, plan.spec.comparisons):
         outcomes.append(judge_like_trial(comparison, plan.trial_partition.key, by_key))
     return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]
+
+
+def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+    """Whether the published keys come out again, each in its own partition; rows are matched only where both kinds differ."""
+    bounded = any(isinstance(one, CompareRows) and one.max_removed is not None for one in plan.spec.comparisons)
+    same_table = judge_target(diffs, removal_is_bounded=bounded)
+    outcomes = [same_table] if same_table is not None else []
+    # A key that holds the partition column is another key in another partition.
+    if plan.target.partition_by not in plan.target.key:
+        may_move = all(any(diff[what] for diff in diffs) for what in ("added", "removed"))
+        moves = work.warehouse.moved_keys(plan.target, Published(), staged, plan.partitions) if may_move else {}
+        outcomes.append(judge_moved(moves))
+    return outcomes
 
 
 def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:

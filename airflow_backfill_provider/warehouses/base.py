@@ -619,6 +619,16 @@ class Warehouse(Protocol):
         """
         ...
 
+    def moved_keys(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
+    ) -> dict[tuple[str, str], int]:
+        """How many keys are in one partition of the old rows and in another of the new ones, by the keys of both; from one
+        statement.
+
+        For sides whose keys :meth:`compare` found unique in each partition; an answer about others means nothing.
+        """
+        ...
+
     def outside_rows(self, target: Target) -> OutsideRows:
         """Rows of the published table that belong to no partition."""
         ...

@@ -443,3 +443,19 @@ def test_a_new_spec_is_written_once_and_can_be_read(shop: Shop, tmp_path: Path) 
     assert "is fine" in shop.airflow.cli("safe-backfill", "validate-spec", str(tmp_path / "backfills" / "orders.yaml"))
     with pytest.raises(AirflowDied, match="is there already"):
         shop.airflow.cli(*new)
+
+
+def test_a_drill_is_a_run_that_ends_well_when_the_damage_was_stopped_by_name(shop: Shop) -> None:
+    old = shop.sql("SELECT * FROM analytics.orders ORDER BY ALL")
+
+    run_id, found = trigger(shop, "backfill__orders", WHOLE | {"drill": True})
+    assert shop.api.wait_for_run("backfill__orders", run_id, timeout=600) == "success"
+
+    report = log_of(shop.api, "backfill__orders", run_id, "report")
+    assert re.search(r"drill\s+passed: 2024-03-\d\d was damaged on purpose, and stopped by name", report)
+    assert shop.api.task_states("backfill__orders", run_id)["atomic_publish"] == "upstream_failed"
+    assert shop.sql("SELECT * FROM analytics.orders ORDER BY ALL") == old
+    assert shop.state(found) is BackfillState.EXPIRED
+    said = shop.airflow.cli("safe-backfill", "drill", "orders", "--from-date", DAYS[0], "--to-date", DAYS[2])
+    assert re.search(r"Drill [0-9a-f]{12} of analytics\.orders passed: 2024-03-0\d was damaged", said)
+    assert shop.sql("SELECT * FROM analytics.orders ORDER BY ALL") == old

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from contract_world import EMPTY_DAY, KEYS, World, day, days
+from contract_world import EMPTY_DAY, KEYS, RANGE, ROWS, World, day, days
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -191,3 +191,16 @@ def test_old_and_new_rows_are_conserved(orders: World, old: list[Any], new: list
         assert diff.old == diff.identical + diff.changed + diff.removed
         assert diff.new == diff.identical + diff.changed + diff.added
         assert diff.identical == len(set(old) & set(new))
+
+
+def test_a_key_in_another_partition_is_counted_by_where_it_was_and_where_it_is(orders: World) -> None:
+    first, second, third = days(*RANGE)
+    rows = {key: [row for row in ROWS if row[1] == key] for key in RANGE}
+    moved = [(row[0], RANGE[2], *row[2:]) for row in rows[RANGE[0]][:2]] + [
+        (row[0], RANGE[2], *row[2:]) for row in rows[RANGE[1]][:1]
+    ]
+    staged = orders.stage_rows({RANGE[0]: rows[RANGE[0]][2:], RANGE[1]: rows[RANGE[1]][1:], RANGE[2]: moved})
+
+    found = orders.warehouse.moved_keys(orders.target, Published(), staged, (first, second, third))
+    assert found == {(RANGE[0], RANGE[2]): 2, (RANGE[1], RANGE[2]): 1}
+    assert orders.warehouse.moved_keys(orders.target, Published(), Published(), (first, second, third)) == {}

@@ -337,6 +337,14 @@ class MemoryWarehouse:
             sides = before[partition.key], after[partition.key]
             yield partition.key, (keyed(sides[0], target.key, names), keyed(sides[1], target.key, names))
 
+    def moved_keys(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
+    ) -> dict[tuple[str, str], int]:
+        before, after = self._split(target, old, partitions), self._split(target, new, partitions)
+        was = {key: name for name, table in before.items() for key in in_order(table, target.key) if None not in key}
+        keys = [(name, key) for name, table in after.items() for key in in_order(table, target.key)]
+        return dict(Counter((was[key], name) for name, key in keys if was.get(key, name) != name))
+
     def outside_rows(self, target: Target) -> OutsideRows:
         return OutsideRows(in_order(self._table(target.table), (target.partition_by,)).count((None,)))
 

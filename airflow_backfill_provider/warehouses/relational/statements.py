@@ -277,6 +277,16 @@ def changes_by_column(
     return f"SELECT {', '.join(['o.b', *counts])} FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} GROUP BY o.b"
 
 
+def moved_keys(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:
+    """The old ``b``, the new one, and how many keys are in the first of the old rows and in the other of the new ones."""
+    quote = old[0].dialect.spelling.quote
+    keys = [f"k{number}" for number in range(len(target.key))]
+    picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
+    sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
+    match = " AND ".join(f"o.{name} = n.{name}" for name in keys)
+    return f"SELECT o.b, n.b, count(*) FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} WHERE o.b <> n.b GROUP BY o.b, n.b"
+
+
 def _differ(old: str, new: str, tolerance: Decimal | None) -> str:
     unlike = f"{old} IS DISTINCT FROM {new}"
     if tolerance is None:

@@ -236,6 +236,17 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         }
         return {partition.key: changes.get(partition.key, {}) for partition in partitions}
 
+    def moved_keys(
+        self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
+    ) -> dict[tuple[str, str], int]:
+        if not partitions:
+            return {}
+        with self._reading("Looking for moved keys", old, new) as session:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            buckets = Buckets(partitions, [*sides[0], *sides[1]])
+            found = session.run(statements.moved_keys(buckets, target, sides[0], sides[1]))
+        return {(buckets.key(left), buckets.key(came)): count for left, came, count in found}
+
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._reading("Counting rows outside every partition", Published()) as session:
             table = self._find_table(session, target.table).place.sql

@@ -1,0 +1,44 @@
+"""Rows that change their partition, and a range of which nothing comes out again: signs of another boundary, or another table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from airflow_backfill_provider.checks.answer import Answer
+from airflow_backfill_provider.checks.outcome import Outcome
+
+MOVED_ROWS, SAME_TABLE = "moved_rows", "same_table"
+_SHOWN = 5
+
+
+def judge_moved(moves: Mapping[tuple[str, str], int]) -> Outcome:
+    """Whether each key stays in its partition; a warning, since a row may have been in the wrong one.
+
+    :param moves: how many keys are published in the first partition and staged in the other.
+    """
+    answer = Answer(MOVED_ROWS, MOVED_ROWS, None, "warn")
+    expected = "every key in the partition in which it is published"
+    rows = sum(moves.values())
+    largest = sorted(moves.items(), key=lambda one: (-one[1], one[0]))
+    named = ", ".join(f"{left} to {came} ({count})" for (left, came), count in largest[:_SHOWN])
+    more = f" and {len(largest) - _SHOWN} more pairs" if largest[_SHOWN:] else ""
+    detail = f"from {named}{more}. A bound of the SQL that is off by a little, or another timezone, moves rows so; a corrected date does too"
+    return answer.of(not rows, expected, f"{rows} rows moved" if rows else "none moved", detail if rows else "")
+
+
+def judge_target(diffs: Sequence[Mapping[str, int]], *, removal_is_bounded: bool) -> Outcome | None:
+    """Whether any published key comes out again; None where no row is published, or the spec bounds what may be removed.
+
+    :param diffs: what was recorded of each partition's rows.
+    """
+    old, new, removed = (sum(diff[name] for diff in diffs) for name in ("old", "new", "removed"))
+    if removal_is_bounded or not old or not new:
+        return None
+    answer = Answer(SAME_TABLE, SAME_TABLE, None, "error")
+    detail = (
+        "Wrong target? The SQL may be of another table, or target.key is not what identifies a row in both. If all keys are meant to "
+        "change, say how many: compare: [row_diff: {max_removed: …}]"
+    )
+    holds = removed < old
+    found = f"{old - removed} of {old} published keys come out again"
+    return answer.of(holds, "published keys among the staged ones", found, "" if holds else detail)

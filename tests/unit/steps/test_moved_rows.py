@@ -1,0 +1,60 @@
+"""Rows that change their partition are named, and a range of which no key comes out again stops the publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from report_reading import Report
+from steps_world import DAYS, World, make_spec
+
+from airflow_backfill_provider.errors import ValidationFailed
+from airflow_backfill_provider.steps.validate import validate_batch, validate_range
+
+RANGE = {"start_date": DAYS[0], "end_date": DAYS[2]}
+SHIFTED = """
+SELECT order_id, found_on AS order_date, amount, note FROM (
+    SELECT *, CASE WHEN order_id IN (1, 2, 3, 4, 5) THEN order_date + 1 ELSE order_date END AS found_on FROM raw.orders
+) AS orders
+WHERE found_on >= DATE '{{ data_interval_start | ds }}' AND found_on < DATE '{{ data_interval_end | ds }}'
+"""
+RENUMBERED = """
+SELECT order_id + 50000 AS order_id, order_date, amount, note FROM raw.orders
+WHERE order_date >= DATE '{{ data_interval_start | ds }}' AND order_date < DATE '{{ data_interval_end | ds }}'
+"""
+
+
+def spec_of(sql: str, *compare: dict[str, Any]) -> Any:
+    return make_spec(transform={"sql": sql}, compare=list(compare))
+
+
+def of_kind(world: World, kind: str) -> dict[str, Any]:
+    (found,) = [row for row in Report(world).rows("checks.csv") if row["kind"] == kind]
+    return found
+
+
+def test_5_rows_that_shift_from_one_day_to_the_next_are_named_with_both_days(world: World) -> None:
+    world.spec = spec_of(SHIFTED)
+    world.prepare(**RANGE)
+    found = of_kind(world, "moved_rows")
+    assert (found["verdict"], found["found"]) == ("warn", "5 rows moved")
+    assert found["detail"].startswith(f"from {DAYS[0]} to {DAYS[1]} (5). A bound of the SQL that is off by a little")
+
+
+def test_rows_that_stay_are_said_to_stay(world: World) -> None:
+    world.prepare(**RANGE)
+    assert of_kind(world, "moved_rows")["found"] == "none moved"
+    assert of_kind(world, "same_table")["verdict"] == "pass"
+
+
+def test_a_range_of_which_no_key_comes_out_again_asks_for_the_wrong_target_unless_the_spec_says_how_many_may_go(
+    world: World,
+) -> None:
+    world.spec = spec_of(RENUMBERED)
+    with pytest.raises(ValidationFailed, match=r"0 of 18 published keys come out again; Wrong target\?.*max_removed"):
+        world.prepare(**RANGE)
+    world.spec = spec_of(RENUMBERED, {"row_diff": {"max_removed": 18}})
+    world.scope(**RANGE)  # the same backfill, by a spec whose checks were edited
+    for day in DAYS[:3]:
+        validate_batch(world.work(), [day])
+    assert validate_range(world.work()) == 3
