@@ -21,8 +21,9 @@ def import_everything() -> int:
     import airflow_backfill_provider as package
 
     found = [module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
-    # Alembic runs the modules of migrations, and Python the ones named __main__; DAGs are read as Airflow reads them.
-    apart = ("migrations", "__main__", "example_dags")
+    # Alembic runs the modules of migrations, and Python the ones named __main__; DAGs are read as Airflow reads them; the
+    # local Databricks runs where there is Spark, which no extra installs.
+    apart = ("migrations", "__main__", "example_dags", "local_databricks")
     names = [name for name in found if not any(part in name.split(".") for part in apart)]
     for name in names:
         importlib.import_module(name)
