@@ -16,7 +16,14 @@ from killed_step import Place
 from killing import die, survives
 from steps_world import DAYS, PER_DAY, World, make_spec
 
-from airflow_backfill_provider.errors import CodeFailed, SpecError, Stopped, StrayWrite, WarehouseError
+from airflow_backfill_provider.errors import (
+    CodeFailed,
+    SpecError,
+    Stopped,
+    StrayWrite,
+    TransformRefused,
+    WarehouseError,
+)
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.recompute import Progress
@@ -296,6 +303,14 @@ def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
     assert '"region": "eu"' in text
 
 
+def test_a_databricks_job_for_a_table_of_another_engine_is_refused_at_plan_time(on_duckdb: World) -> None:
+    on_duckdb.spec = make_spec(transform={"databricks_job": {"job_id": 7}})
+    with pytest.raises(
+        TransformRefused, match=r"Databricks job 7 can put its rows into a table of databricks alone.*DuckDB"
+    ):
+        on_duckdb.scope(**ONE)
+
+
 @pytest.mark.parametrize(
     ("transform", "told"),
     [
@@ -304,6 +319,16 @@ def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
         ("{dag: {dag_id: d}, params: {a: 1}}", r"transform\.dag\.conf"),
         ("{dag: {dag_id: d}, logical_date: start}", "partition_start"),
         ("{dag: {dag_id: 'a b'}}", "dag_id"),
+        ("{databricks_job: {}}", "either job_id.*or notebook"),
+        ("{databricks_job: {job_id: 1, notebook: /a}}", "either job_id.*or notebook"),
+        ("{databricks_job: {notebook: a}}", "notebook"),
+        ("{databricks_job: {job_id: 1, existing_cluster_id: c}}", "a job has compute of its own"),
+        (
+            "{databricks_job: {job_id: 1, parameters: {staging_table: a}}}",
+            "staging_table is what the backfill itself tells",
+        ),
+        ("{databricks_job: {job_id: 1}, scope: range}", "one partition"),
+        ("{databricks_job: {job_id: 1}, params: {a: 1}}", r"transform\.databricks_job\.parameters"),
     ],
 )
 def test_a_spec_that_cannot_be_meant_is_refused(transform: str, told: str) -> None:
