@@ -53,9 +53,11 @@ from airflow_backfill_provider.warehouses.postgres.session import Connect, Sessi
 from airflow_backfill_provider.warehouses.postgres.spare import Spare
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
+from airflow_backfill_provider.warehouses.postgres.subscribers import reader_cautions
 from airflow_backfill_provider.warehouses.postgres.swap import Exchange
 from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
+from airflow_backfill_provider.warehouses.postgres.upkeep import upkeep
 from airflow_backfill_provider.warehouses.relational.added import add_columns, listed
 from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change
@@ -152,6 +154,14 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as exc:
                 raise TransformRefused(f"PostgreSQL cannot bind the transform: {exc}") from exc
         return tuple(Column(name, spelled) for name, spelled in described)
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading(f"Looking at who is sent {target.table}", Published()) as session:
+            return tuple(reader_cautions(session, catalog.locate(session, target.table)))
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        with self._reading(f"Looking at the dead rows of {target.table}", Published()) as session:
+            return tuple(upkeep(session, catalog.locate(session, target.table), deleted))
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         with self._reading(f"Looking at the owner of {target.table}", Published()) as session:
