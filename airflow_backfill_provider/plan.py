@@ -30,7 +30,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec, SourceSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec.transforms import SqlTransform
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
-from airflow_backfill_provider.transform import may_read_table, over, reads_table
+from airflow_backfill_provider.transform import may_read_table, other_tables, over, reads_table
 from airflow_backfill_provider.unfit_rows import fitting, of_one_row
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
@@ -426,6 +426,7 @@ def build_plan(
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         _require_order(spec, era, capabilities.dialect)
+        _require_one_name(spec, era, target, warehouse)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]
@@ -657,6 +658,22 @@ def _require_order(spec: BackfillSpec, era: PlannedEra, dialect: str) -> None:
         raise SpecError(
             f"{era.file} reads {table} in a way that cannot be turned to staged rows. With transform.depends_on_past it needs to "
             "stand as a plain table in FROM or JOIN, without ONLY, sampling or a version. Nothing was done."
+        )
+
+
+def _require_one_name(spec: BackfillSpec, era: PlannedEra, target: Target, warehouse: Warehouse) -> None:
+    """:raises SpecError: the SQL reads the table that it rebuilds by another name, where the order of partitions may matter."""
+    transform = spec.transform
+    if not isinstance(transform, SqlTransform) or not era.first_sql or transform.depends_on_past is False:
+        return
+    names = other_tables(era.first_sql, spec.target.table, warehouse.capabilities.dialect)
+    if found := warehouse.aliases(target, names):
+        table = spec.target.table
+        raise SpecError(
+            f"{era.file} reads {', '.join(found)}, which shows rows of {table}, the table that it rebuilds. Each partition would read "
+            f"what is published of the others now, and not what they become. Read {table} itself, with transform.depends_on_past: "
+            "true, where a partition is made from those before it; or set transform.depends_on_past: false where it reads no "
+            "partition but its own. Nothing was done."
         )
 
 

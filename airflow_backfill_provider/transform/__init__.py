@@ -9,7 +9,7 @@ from airflow_backfill_provider.transform.event_time import EventTime, cut_to_win
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import names_of, render, sql_of
-from airflow_backfill_provider.transform.second_run import may_read_table, over, reads_table, reordered
+from airflow_backfill_provider.transform.second_run import may_read_table, other_tables, over, reads_table, reordered
 from airflow_backfill_provider.windows import Partition
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "held_to_batch",
     "lint",
     "may_read_table",
+    "other_tables",
     "names_of",
     "only",
     "over",
