@@ -19,7 +19,8 @@ from airflow_backfill_provider.connections import SECTION, executor_spanning_hos
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec

@@ -15,7 +15,8 @@ from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
 from airflow_backfill_provider.ledger.records import PartitionRecord
-from airflow_backfill_provider.plan import Plan, source_rows
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.source_reading import source_rows
 from airflow_backfill_provider.spec.comparisons import CompareRows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal

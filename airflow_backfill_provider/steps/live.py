@@ -12,7 +12,8 @@ from datetime import timedelta
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import LockTimeout, RangeLocked
 from airflow_backfill_provider.ledger.states import PartitionState
-from airflow_backfill_provider.plan import LiveReading, Plan, count_source, latest_versions, newest_arrivals
+from airflow_backfill_provider.plan import LiveReading, Plan
+from airflow_backfill_provider.source_reading import SourceReading, latest_versions
 from airflow_backfill_provider.steps.guard import ask_again
 from airflow_backfill_provider.steps.stored import LIVE_EVENT
 from airflow_backfill_provider.steps.work import Work
@@ -43,10 +44,11 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
         raise LockTimeout(str(locked)) from locked
     versions = latest_versions(plan.spec, work.warehouse, plan.eras)
     arrived = arrived_by(plan.spec.source, work.warehouse, work.now())
+    source = SourceReading(plan.spec, work.warehouse, plan.target, arrived, versions)
     reading = LiveReading(
         baseline=work.warehouse.fingerprint(plan.target, Published(), live),
-        source_rows=count_source(plan.spec, work.warehouse, plan.target, live, arrived, versions),
-        source_newest=newest_arrivals(plan.spec, work.warehouse, plan.target, live, arrived, versions),
+        source_rows=source.rows(live),
+        source_newest=source.newest_arrivals(live),
         arrived=arrived,
         source_versions=versions,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_backfill_provider.errors import TrialFailed
-from airflow_backfill_provider.plan import Plan, count_source
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.source_reading import SourceReading
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.recompute import one_by_one
@@ -76,10 +77,8 @@ def _likely(work: Work, plan: Plan, staged: StagedPartition, suspects: Sequence[
     """What may do it: the source that is being written, or a function of the SQL."""
     key, source = staged.partition.key, plan.spec.source
     if source is not None:
-        counted = count_source(
-            plan.spec, work.warehouse, plan.target, [staged.partition], plan.arrived, plan.source_versions
-        )
-        now = counted[key]
+        reading = SourceReading(plan.spec, work.warehouse, plan.target, plan.arrived, plan.source_versions)
+        now = reading.rows([staged.partition])[key]
         if now != plan.source_rows[key]:
             return (
                 f"The source {source.table} is being written: it had {plan.source_rows[key]} rows of it when the plan was made "

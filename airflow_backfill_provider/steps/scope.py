@@ -10,16 +10,11 @@ from airflow_backfill_provider.batches import Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
-from airflow_backfill_provider.plan import (
-    Plan,
-    build_plan,
-    count_source,
-    latest_versions,
-    newest_arrivals,
-    require_unpublished,
-)
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import build_plan, require_unpublished
 from airflow_backfill_provider.recompute import with_compiled_model
 from airflow_backfill_provider.resolution import resolve
+from airflow_backfill_provider.source_reading import SourceReading, latest_versions
 from airflow_backfill_provider.spec.drill import with_range
 from airflow_backfill_provider.spec.hashes import spec_hash
 from airflow_backfill_provider.spec.model import SourceSpec
@@ -241,9 +236,9 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     sources: dict[str, int] = {}
     newest: dict[str, str] = {}
     for members in filter(None, (plan.settled, plan.live)):
-        read = (plan.spec, work.warehouse, plan.target, members, plan.as_read(members).arrived, versions)
-        sources |= count_source(*read)
-        newest |= newest_arrivals(*read)
+        reading = SourceReading(plan.spec, work.warehouse, plan.target, plan.as_read(members).arrived, versions)
+        sources |= reading.rows(members)
+        newest |= reading.newest_arrivals(members)
     unread = {one.key for one in plan.live} - set(plan.live_reading.baseline if plan.live_reading else ())
     moved = {
         key

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_backfill_provider.errors import SourceMoved, VersionGone
-from airflow_backfill_provider.plan import Plan, count_source
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.source_reading import SourceReading
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.windows import Partition
 
@@ -37,7 +38,7 @@ def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partitio
     if source is None:
         return
     settled = [partition for partition in partitions if partition not in plan.live]
-    found = count_source(plan.spec, work.warehouse, plan.target, settled, plan.arrived, versions={}) if settled else {}
+    found = SourceReading(plan.spec, work.warehouse, plan.target, plan.arrived, versions={}).rows(settled)
     moved = {key: (plan.source_rows[key], rows) for key, rows in found.items() if plan.source_rows[key] != rows}
     if not moved:
         return

@@ -16,7 +16,8 @@ from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.plan import Plan, count_source, latest_versions, newest_arrivals
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.source_reading import SourceReading, latest_versions
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.settle import same_rows
 from airflow_backfill_provider.steps.stored import stored_plan
@@ -120,8 +121,8 @@ def _moved_sources(plan: Plan, warehouse: Warehouse, partitions: Sequence[Partit
             newer = [f"{table} is at version {latest.get(table)}, was {was}" for table, was in versions.items()]
             moved |= dict.fromkeys((one.key for one in members), "; ".join(newer)) if newer else {}
             continue
-        rows = count_source(plan.spec, warehouse, plan.target, members, "", versions={})
-        newest = newest_arrivals(plan.spec, warehouse, plan.target, members, "", versions={})
+        reading = SourceReading(plan.spec, warehouse, plan.target, arrived="", versions={})
+        rows, newest = reading.rows(members), reading.newest_arrivals(members)
         for one in members:
             if words := _in_words(plan, one.key, rows[one.key], newest.get(one.key)):
                 moved[one.key] = words

@@ -214,7 +214,7 @@ def test_a_type_that_may_change_a_value_is_not_lossless(warehouse: Warehouse, so
 
 def test_other_names_of_the_table_s_rows_are_told_from_other_tables(orders: World) -> None:
     if "view" in orders.engine.lacks:
-        pytest.skip("the engine's views cannot be looked behind here")
+        pytest.skip("the engine has no views")
     orders.engine.execute(
         'CREATE TABLE analytics.customers ("id" BIGINT)',
         "CREATE VIEW analytics.shown AS SELECT * FROM analytics.orders",

@@ -12,7 +12,8 @@ import pytest
 
 from airflow_backfill_provider.batches import deal
 from airflow_backfill_provider.errors import RequestError, SpecError
-from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.resolution import resolve
 from airflow_backfill_provider.spec.model import BackfillSpec

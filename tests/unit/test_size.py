@@ -14,7 +14,8 @@ from sqlalchemy import event
 from airflow_backfill_provider.ledger.records import FinishedStage, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.spec.metric import ROWS, Metric, MetricKind
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request

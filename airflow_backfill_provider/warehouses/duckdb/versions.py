@@ -47,9 +47,7 @@ def _meant(view: Place, parts: tuple[str, ...], there: Sequence[Place]) -> Place
     name = parts[-1]
     schemas = [parts[-2]] if len(parts) > 1 else [view.schema, "main"]
     database = parts[-3] if len(parts) > 2 else view.database
-    tables = {
-        (place.database.lower(), place.schema.lower(), place.name.lower()): place for place in there
-    }
+    tables = {(place.database.lower(), place.schema.lower(), place.name.lower()): place for place in there}
     named = (tables.get((database.lower(), schema.lower(), name.lower())) for schema in schemas)
     return next((place for place in named if place is not None), None)
 

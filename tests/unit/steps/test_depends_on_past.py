@@ -189,7 +189,9 @@ def test_a_view_of_the_table_under_any_name_is_seen_through(bank: World, depends
         "CREATE VIEW raw.known AS WITH latest AS (SELECT * FROM analytics.balances) SELECT * FROM latest WHERE balance > 0"
     )
     bank.spec = spec(BALANCE.replace("analytics.balances AS", "raw.known AS"), depends_on_past=depends_on_past)
-    with pytest.raises(SpecError, match=r"reads raw.known, which shows rows of analytics.balances.*depends_on_past: true"):
+    with pytest.raises(
+        SpecError, match=r"reads raw.known, which shows rows of analytics.balances.*depends_on_past: true"
+    ):
         bank.scope()
     assert bank.ledger.find_backfill(bank.id) is None
     bank.spec = spec(BALANCE.replace("analytics.balances AS", "raw.known AS"), depends_on_past=False)

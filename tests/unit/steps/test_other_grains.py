@@ -266,7 +266,7 @@ def test_an_edited_check_keeps_the_frozen_range_and_what_was_said_of_it(
     world.stage(first)
     world.now = datetime(2024, 3, 11, 12, tzinfo=UTC)
     world.spec = make_spec(checks=[{"not_null": {"column": "note"}}])
-    monkeypatch.setattr("airflow_backfill_provider.plan.resolve", forbidden)
+    monkeypatch.setattr("airflow_backfill_provider.planning.resolve", forbidden)
 
     again = world.scope(start_date="-3d")
 

@@ -97,7 +97,7 @@ def test_a_backfill_that_stopped_between_two_units_counts_for_those_it_published
 def test_a_plan_that_kept_no_newest_arrival_is_judged_by_its_rows(
     watermarked: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_backfill_provider.plan.newest_arrivals", lambda *_: {})
+    monkeypatch.setattr("airflow_backfill_provider.source_reading.SourceReading.newest_arrivals", lambda *_: {})
     watermarked.run()
     monkeypatch.undo()
     assert lines(watermarked) == {}

@@ -164,13 +164,19 @@ def test_a_view_is_seen_through_by_the_text_it_keeps_and_the_schema_it_was_made_
 
     class Catalog:
         def run(self, sql: str) -> list[tuple[str, str, str | None]]:
-            asked = [part.name for part in exp.to_table(sql.removeprefix("DESCRIBE TABLE EXTENDED "), "databricks").parts]
+            asked = [
+                part.name for part in exp.to_table(sql.removeprefix("DESCRIBE TABLE EXTENDED "), "databricks").parts
+            ]
             catalog, schema, name = ["main", *asked][-3:]
             text = texts.get(f"{catalog}.{schema}.{name}")
             facts = {"Catalog": catalog, "Database": schema, "Table": name, "Type": "VIEW" if text else "MANAGED"}
             if text:
                 facts |= {"View Text": text, "View Catalog and Namespace": "main.marts"}
-            return [("id", "bigint", None), ("# Detailed Table Information", "", ""), *((*fact, "") for fact in facts.items())]
+            return [
+                ("id", "bigint", None),
+                ("# Detailed Table Information", "", ""),
+                *((*fact, "") for fact in facts.items()),
+            ]
 
     names = ["marts.known", "main.marts.shown", "marts.itself", "marts.orders", "raw.events"]
 

@@ -10,7 +10,8 @@ from postgres_shop import Database, Shop, clean_server, day, days, pytestmark
 from stage_writing import write_one
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, SpecError, WarehouseError
-from airflow_backfill_provider.plan import Plan, build_plan
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.warehouses.base import Action, Published, Recompute, Staged
