@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from contract_engines import Memory
+from report_reading import Report
 from steps_world import DAYS, NOW, World, make_spec
 
 from airflow_backfill_provider.errors import Stopped, Throttled
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.reporting.facts import read
-from airflow_backfill_provider.reporting.page import page
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec.throttle import Throttle
 from airflow_backfill_provider.steps.live_lag import LiveLag, live_lags
@@ -265,7 +264,7 @@ def test_a_live_lag_is_reported_as_it_was_before_while_and_after_the_backfill(wo
     (found,) = live_lags(world.ledger.events(world.id), world.spec.throttle)
     assert (found.before, found.highest, found.above, found.unread, found.after) == (12, 42, 1, 1, None)
     assert found.held is None
-    shown = page(read(world.ledger, world.id))
+    shown = Report(world).text
     assert "Live lag" in shown
     assert "not known: it was not measured, or could not be read" in shown
 
