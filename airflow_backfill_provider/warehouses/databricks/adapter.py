@@ -35,6 +35,7 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
+from airflow_backfill_provider.warehouses.databricks.aliases import aliases
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_absent, translated
 from airflow_backfill_provider.warehouses.databricks.landing import NO_CODE
@@ -46,6 +47,7 @@ from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import (
     as_of,
+    reader_cautions,
     receipt_cautions,
     require_versions,
     source_cautions,
@@ -120,6 +122,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         with self._reading("Binding the transform") as session:
             return catalog.select_columns(session, select)
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}") as session:
+            return aliases(session, target.table, names)
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         with self._reading("Reading the versions of the sources") as session:
             return source_versions(session, selects, tables)
@@ -135,6 +141,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         with self._reading("Reading the table's properties") as session:
             return tuple(receipt_cautions(session, target.table, needed))
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading("Reading the table's properties") as session:
+            return tuple(reader_cautions(session, target.table))
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         """Refuse: a column is added in a commit of its own here, so that a publish could not take it back.
