@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 _FORKS = get_context("forkserver")
-_ADAPTERS = [f"airflow_backfill_provider.warehouses.{name}" for name in ("databricks", "delta", "duckdb", "postgres")]
+_ADAPTERS = [f"airflow_backfill_provider.warehouses.{name}" for name in ("delta", "duckdb", "postgres")]
 _FORKS.set_forkserver_preload(["contract_faults", "killed_step", *_ADAPTERS])  # what is not installed is left out
 
 
