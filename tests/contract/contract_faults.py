@@ -19,13 +19,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import postgres_server
 import psycopg
 import pytest
-from contract_engines import Delta, DuckDB, Engine, Postgres
+from contract_engines import Databricks, Delta, DuckDB, Engine, Postgres, Respelled
+from databricks_local import client as databricks_local
+from databricks_local.bounds import BoundedConnection, require_settings
 
+from airflow_backfill_provider.demo.local_databricks.server import LocalDatabricks
 from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, WarehouseError
 from airflow_backfill_provider.warehouses.base import Warehouse
 
@@ -382,6 +385,113 @@ class InterruptedPostgres(Postgres):
     )
 
 
+class _Gone:
+    """What is left of a connection that was cut."""
+
+    def cursor(self) -> Any:
+        from databricks.sql.exc import RequestError
+
+        raise RequestError("Connection reset by peer.", {})
+
+    def close(self) -> None:
+        pass
+
+
+def _cut_off(_: Warehouse, session: Any) -> None:
+    from databricks.sql.exc import RequestError
+
+    session.close()
+    session._connection = _Gone()
+    raise RequestError("Connection reset by peer.", {})
+
+
+def _time_out(*_: Any) -> None:
+    from databricks.sql.exc import ServerOperationError
+
+    raise ServerOperationError("Statement timed out after 1 seconds.", {})
+
+
+class InterruptedDatabricks(Databricks):
+    """All copies are in the catalog under the same names, one after the other: a new one takes the place of the last."""
+
+    faults = (
+        EXCEPTION,
+        CANCEL,
+        Fault("connection cut", _cut_off, (ConnectionLost,), may_be_mended=True),
+        Fault("connection cut with the answer", _cut_off, (ConnectionLost,), answered=False, may_be_mended=True),
+        Fault("statement timeout", _time_out, (WarehouseError,), may_be_mended=True),
+    )
+
+    def create(self, tmp_path: Path) -> Warehouse:
+        self.home = databricks_local.start().home
+        warehouse = super().create(tmp_path)
+        self._prepared: dict[str, Path] = {}
+        return warehouse
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"home": self.home}  # another process asks nobody but the server
+
+    def open(self) -> Warehouse:
+        from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+        return cast(Warehouse, Respelled(DatabricksWarehouse(self._connect)))
+
+    def _connect(self, settings: Any) -> Any:
+        require_settings(settings)
+        return BoundedConnection(LocalDatabricks(self.home).connect(settings))
+
+    def copied(self, folder: Path) -> InterruptedDatabricks:
+        databricks_local.forget()
+        if not self._prepared:
+            for name, place in self._places().items():
+                self._prepared[name] = shutil.copytree(place, folder.parent / "prepared tables" / name)
+        for name, place in self._places().items():
+            if name not in self._prepared or _commits(place) != _commits(self._prepared[name]):
+                self._run(f"DROP TABLE {name}")
+        for name in self._prepared.keys() - self._places().keys():
+            copy = shutil.copytree(self._prepared[name], folder / name)
+            self._run(f"CREATE TABLE {name} USING delta LOCATION '{copy}'")
+        return self
+
+    def _places(self) -> dict[str, Path]:
+        """Where the files of each table are, by its name as SQL."""
+        names = {f"analytics.{row[1]}" for row in self.staged_rows("SHOW TABLES IN analytics")}
+        names |= {f"backfill_staging.{name}" for name in self.stored()}
+        found = {name: self.staged_rows(f"DESCRIBE DETAIL {name}")[0] for name in sorted(names)}
+        return {
+            name: Path(next(str(one) for one in row if str(one).startswith("file:"))[5:]) for name, row in found.items()
+        }
+
+    @contextmanager
+    def steps(self, around: Around) -> Iterator[None]:
+        from airflow_backfill_provider.warehouses.databricks.session import Session
+
+        def telling(run: Any) -> Any:
+            def told(session: Any, sql: str) -> Any:
+                return around(sql, session, lambda: run(session, sql))
+
+            return told
+
+        with _patched((Session, "run", telling), (Session, "records", telling)):
+            yield
+
+    def is_commit(self, step: str) -> bool:
+        return step.startswith(("INSERT ", "MERGE ", "CREATE TABLE "))
+
+    def stored(self) -> set[str]:
+        return {row[1] for row in self.staged_rows("SHOW TABLES IN backfill_staging")}
+
+    def is_idle(self) -> bool:
+        return True  # each step is one call, which has ended
+
+    def close(self) -> None:
+        databricks_local.forget()
+
+
+def _commits(table: Path) -> list[str]:
+    return sorted(file.name for file in (table / "_delta_log").glob("*.json"))
+
+
 RIGS: list[type[Rig]] = []
 if importlib.util.find_spec("duckdb"):
     RIGS.append(InterruptedDuckDB)
@@ -389,3 +499,5 @@ if importlib.util.find_spec("deltalake"):
     RIGS.append(InterruptedDelta)
 if postgres_server.is_installed():
     RIGS.append(InterruptedPostgres)
+SLOW_RIGS: list[type[Rig]] = [] if databricks_local.missing() else [InterruptedDatabricks]
+"""Engines on which a call can be interrupted a few times, and no whole life."""

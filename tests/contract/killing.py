@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 _FORKS = get_context("forkserver")
-_ADAPTERS = [f"airflow_backfill_provider.warehouses.{name}" for name in ("delta", "duckdb", "postgres")]
+_ADAPTERS = [f"airflow_backfill_provider.warehouses.{name}" for name in ("databricks", "delta", "duckdb", "postgres")]
 _FORKS.set_forkserver_preload(["contract_faults", "killed_step", *_ADAPTERS])  # what is not installed is left out
 
 
@@ -47,7 +47,7 @@ def survives(
     process = forks().Process(target=call, args=tuple(arguments))
     process.start()
     started(process.pid or 0)
-    process.join(120)
+    process.join(600)
     assert process.exitcode in (0, -signal.SIGKILL), (
         f"{call.__name__} broke instead of being killed: {process.exitcode}"
     )

@@ -14,7 +14,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from contract_faults import RIGS, Broken, Fault, Rig
+from contract_faults import RIGS, SLOW_RIGS, Broken, Fault, Rig
 from contract_world import COLUMNS, RANGE, ROWS, World, days
 from killing import die, survives
 from stage_writing import write_one
@@ -38,8 +38,10 @@ EVERYTHING = "BACKFILL_EVERY_FAULT" in os.environ
 AT_MOST = 24
 FEWER = {"replace_partitions with a new column": 8}
 """As :data:`AT_MOST`, of an operation most of whose steps are another one's."""
+SLOW = {"databricks": 8}
+"""As :data:`AT_MOST`, on an engine whose every statement is a job."""
 KILL = Fault("SIGKILL", lambda *_: die(), ())
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
 """What is interrupted, by name; beside stages and ``back_up``, each replaces the range and writes one receipt."""
 
 
-@pytest.fixture(params=RIGS, ids=lambda rig: rig.name)
+@pytest.fixture(params=[*RIGS, *SLOW_RIGS], ids=lambda rig: rig.name)
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     rig = request.param()
     rig.create(tmp_path / "prepared").close()
@@ -124,6 +126,10 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
 def prepare(rig: Rig, operation: str) -> Scene:
     """Everything up to the operation."""
     warehouse = rig.open()
+    if operation == "stage of code" and warehouse.capabilities.takes_no_code:
+        pytest.skip(warehouse.capabilities.takes_no_code)
+    if operation == "replace_partitions with a new column" and rig.name == "databricks":
+        pytest.skip("a column is added in a commit of its own there, which a publish could not take back")
     if "view_swap" in operation:
         if "view_swap" not in warehouse.capabilities.mechanisms:
             pytest.skip("the engine does not swap views")
@@ -229,8 +235,9 @@ def strikes(rig: Rig, operation: str, steps: list[str]) -> list[tuple[int, Fault
     chosen = [(number, fault) for number in commits for fault in faults if fault is KILL or not fault.answered]
     others = [(number, faults[(turn + number) % len(faults)]) for number in range(len(steps))]
     others = [strike for strike in others if strike not in chosen]
+    most = min(FEWER.get(operation, AT_MOST), SLOW.get(rig.name, AT_MOST))
     return sorted(
-        chosen + chance.sample(others, min(len(others), max(0, FEWER.get(operation, AT_MOST) - len(chosen)))),
+        chosen + chance.sample(others, min(len(others), max(0, most - len(chosen)))),
         key=lambda strike: strike[0],
     )
 
