@@ -54,7 +54,7 @@ def settle(work: Work, plan: Plan) -> Written:
     recorded = published(records)
     done = recorded | written.published
     if written.publishes and done == set(plan.keys):
-        record(work, plan, written)
+        _record(work, plan, written)
         return written
     if unrecorded := written.published - recorded:
         work.ledger.move_partitions(work.backfill_id, sorted(unrecorded), PartitionState.PUBLISHED, by=work.by)
@@ -93,24 +93,18 @@ def way_back_has_ended(work: Work) -> bool:
     return end_of_way_back(work.ledger.events(work.backfill_id, MOVED_EVENT)) is not None
 
 
-def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
-    """Verify and record what was committed; the partitions that do not hold what was staged. Safe to run again."""
+def _record(work: Work, plan: Plan, written: Written) -> None:
+    """Verify what was committed, and record it and whether it holds what was staged. Safe to run again."""
     wrong = unverified(work, plan)
     given_up = work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED
     if given_up:
         work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
-    reason = _GIVEN_UP if given_up else ""
+    reasons = [_GIVEN_UP] * given_up + [f"not as staged: {', '.join(wrong[:5])}"] * bool(wrong)
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
     record_receipts(work, written.publishes)
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
-    if wrong:
-        work.ledger.move(
-            work.backfill_id,
-            BackfillState.PUBLISHED_UNVERIFIED,
-            by=work.by,
-            reason=f"not as staged: {', '.join(wrong[:5])}",
-        )
-    return wrong
+    # One move, so that no worker can die between being told that the range is wrong and saying so.
+    to = BackfillState.PUBLISHED_UNVERIFIED if wrong else BackfillState.PUBLISHED
+    work.ledger.move(work.backfill_id, to, by=work.by, reason="; ".join(reasons))
 
 
 def record_receipts(work: Work, receipts: Iterable[Receipt]) -> None:
