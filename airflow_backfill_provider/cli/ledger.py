@@ -89,4 +89,5 @@ def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
             how(Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli"), args.reason)
         finally:
             warehouse.close()
-        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range is free.")
+        stays = "stays its own until its rollback is over" if ledger.is_on_way_back(args.backfill_id) else "is free"
+        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range {stays}.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
@@ -46,6 +46,43 @@ def claim(
         return False
     _insert(connection, backfill_id, target, tenant, spans, at=at, reserved=False)
     return True
+
+
+def begin_way_back(
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
+) -> bool:
+    """Claim the spans for putting back what was there before; False when that had begun and has not ended.
+
+    :raises RangeLocked: another backfill owns part of them, or a live run is writing it. The caller's transaction must
+        be rolled back.
+    """
+    claim(connection, backfill_id, target, tenant, spans, at=at)
+    if is_on_way_back(connection, backfill_id):
+        return False
+    _mark_way_back(connection, backfill_id, begun=True)
+    return True
+
+
+def end_way_back(connection: Connection, backfill_id: str) -> bool:
+    """Let the claims be those of the backfill alone, which end with it; False when there was no way back."""
+    if not is_on_way_back(connection, backfill_id):
+        return False
+    _mark_way_back(connection, backfill_id, begun=False)
+    return True
+
+
+def is_on_way_back(connection: Connection, backfill_id: str) -> bool:
+    """Whether the backfill holds its range to put back what was there before."""
+    lock = RangeLockRow
+    query = select(lock.id).where(lock.backfill_id == backfill_id, lock.way_back.is_(True)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _mark_way_back(connection: Connection, backfill_id: str, *, begun: bool) -> None:
+    lock = RangeLockRow
+    connection.execute(
+        update(lock).where(lock.backfill_id == backfill_id, lock.reserved.is_(False)).values(way_back=begun)
+    )
 
 
 def reserve(

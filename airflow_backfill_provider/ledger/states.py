@@ -58,9 +58,6 @@ TERMINAL = frozenset({_B.ROLLED_BACK, _B.EXPIRED})
 RELEASES_LOCK = frozenset({_B.COMPLETED, _B.ROLLED_BACK, _B.EXPIRED})
 """Reaching one of these gives the range lock back."""
 
-HOLDS_LOCK = frozenset(_B) - RELEASES_LOCK
-"""No other backfill may have the range."""
-
 MAY_STAGE = frozenset({_B.PLANNED, _B.RUNNING, _B.VALIDATED}) | STOPPED
 """A partition that is not published may be staged: no publish reads the stages, and nobody is asked, at this moment."""
 

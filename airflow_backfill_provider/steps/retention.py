@@ -16,7 +16,6 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.moves import last_moved_at
 from airflow_backfill_provider.steps.replaced import replaced
 from airflow_backfill_provider.steps.stored import stored_plan
-from airflow_backfill_provider.windows import merge
 
 WAY_BACK = frozenset({"backup", "version"})
 """The kinds of storage that a rollback restores from."""
@@ -80,7 +79,7 @@ def retention(ledger: Ledger, backfill_id: str) -> Retention | None:
         published_at=last_moved_at(moves, BackfillState.PUBLISHED, BackfillState.PUBLISHED_UNVERIFIED),
         ended_at=_ended_at(ledger, backfill, plan, moves),
         kept_until=kept_until(ledger.events(backfill_id, _KEPT_EVENT)),
-        rolling_back=backfill.state in RELEASES_LOCK and ledger.holds_range(backfill_id, merge(plan.partitions)),
+        rolling_back=ledger.is_on_way_back(backfill_id),
         seen=seen,
     )
 

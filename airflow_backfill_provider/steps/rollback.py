@@ -24,6 +24,7 @@ from airflow_backfill_provider.steps.restore import (
     require_own,
     require_restored,
     restore,
+    way_back,
 )
 from airflow_backfill_provider.steps.settle import record_receipts, settle, staged_fingerprints, way_back_has_ended
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -76,29 +77,26 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
             _record(work)
         refuse_brought_back(work, plan)
         return _restored_before(len(written.undone))
-    standing = standing_over(work.warehouse.receipts(plan.target), written.published)
-    if standing is not None and standing.backfill_id != work.backfill_id:
-        raise PublishRefused(
-            f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
-        )
     if backfill.backup_location is None:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
     restored = plan.select(sorted(written.published))
-    result = restore(
-        work,
-        plan,
-        Restoration(
+    with way_back(work, plan):
+        standing = standing_over(work.warehouse.receipts(plan.target), written.published)
+        if standing is not None and standing.backfill_id != work.backfill_id:
+            raise PublishRefused(
+                f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
+            )
+        restoration = Restoration(
             Action.ROLLBACK,
             backup,
             require_backup(work, plan, backup, plan.partitions, marks),
             restored,
             undo(work.warehouse, plan.spec.publish),
             keys_may_repeat=force,
-        ),
-        lambda: _before(work, plan, restored, force=force),
-    )
-    _record(work)
+        )
+        result = restore(work, plan, restoration, _before(work, plan, restored, force=force))
+        _record(work)
     return result
 
 
