@@ -141,6 +141,7 @@ def build_plan(
     if partitions:
         warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
         warnings += warehouse.receipt_cautions(target, needed=spec.rollback.keep_for)
+        warnings += warehouse.reader_cautions(target)
     SourceReading(spec, warehouse, target, arrived="", versions=versions).require_arrivals(partitions)
     if discarded:
         warnings.append(
@@ -149,6 +150,8 @@ def build_plan(
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
+    if spec.publish.deletes_rows:
+        warnings += warehouse.upkeep(target, deleted=sum(mark.rows for mark in baseline.values()))
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
         warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
     outside = warehouse.outside_rows(target).null_partition

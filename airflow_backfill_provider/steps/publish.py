@@ -108,7 +108,21 @@ def publish(work: Work) -> PublishResult:
             raise
     else:
         written = settle(work, plan)
-    return replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
+    result = replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
+    _advise(work, plan, receipts)
+    return result
+
+
+def _advise(work: Work, plan: Plan, receipts: Sequence[Receipt | None]) -> None:
+    """Log what the table needs now; whatever comes of that, the range is published."""
+    deleted = sum(receipt.deleted for receipt in receipts if receipt is not None)
+    if not plan.spec.publish.deletes_rows:
+        return
+    try:
+        for sentence in work.warehouse.upkeep(plan.target, deleted=deleted):
+            work.log.info("%s", sentence)
+    except BackfillError as error:
+        work.log.warning("What %s needs after the publish could not be read: %s", plan.target.table, error)
 
 
 def _publish_unit(

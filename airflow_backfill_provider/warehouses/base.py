@@ -540,6 +540,20 @@ class Warehouse(Protocol):
         """What speaks against finding the receipt of a publish for that long, a sentence each; read only."""
         ...
 
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        """Who is sent the changes of the table, and what a publish is to them, a sentence each; read only.
+
+        Empty where nobody is. What the engine cannot know of its readers is said as well.
+        """
+        ...
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        """What the table needs once a publish has deleted so many of its rows, a sentence each; read only.
+
+        Empty where an engine takes deleted rows away by itself, or none was deleted.
+        """
+        ...
+
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         """What it takes that a publish adds ``target.added``, a sentence each; read only.
 

@@ -45,6 +45,7 @@ from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import (
     as_of,
+    reader_cautions,
     receipt_cautions,
     require_versions,
     source_cautions,
@@ -135,6 +136,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         with self._reading("Reading the table's properties") as session:
             return tuple(receipt_cautions(session, target.table, needed))
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading("Reading the table's properties") as session:
+            return tuple(reader_cautions(session, target.table))
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         """Refuse: a column is added in a commit of its own here, so that a publish could not take it back.

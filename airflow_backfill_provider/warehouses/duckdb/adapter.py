@@ -41,7 +41,7 @@ from airflow_backfill_provider.warehouses.duckdb import catalog
 from airflow_backfill_provider.warehouses.duckdb import stage as aside
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
-from airflow_backfill_provider.warehouses.duckdb.errors import translated
+from airflow_backfill_provider.warehouses.duckdb.errors import cause, translated, without_values
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.landing import TABLE, DuckDBLanding
 from airflow_backfill_provider.warehouses.duckdb.publish import publish
@@ -261,8 +261,8 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
                 yield session, landing
             except duckdb.ConstraintException as exc:
                 raise PublishRefused(
-                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
-                ) from exc
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {without_values(str(exc))}"
+                ) from cause(exc)
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with self._reading("Reading receipts", Published()) as session:

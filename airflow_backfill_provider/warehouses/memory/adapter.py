@@ -237,6 +237,12 @@ class MemoryWarehouse:
         except WarehouseError as error:
             raise TransformRefused(str(error)) from error
 
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        return ()
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        return ()
+
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         return ()
 

@@ -178,6 +178,20 @@ def _obstacles(session: Session, place: Place) -> Iterator[str]:
         f"SELECT quote_ident(rulename) FROM pg_catalog.pg_rewrite WHERE ev_class = {oid} AND ev_enabled {fires}",
     ):
         yield f"its rules {rules} rewrite what a publish does; drop them"
+    for name, publication in session.run(
+        "SELECT DISTINCT c.oid::regclass::text, quote_ident(p.pubname) FROM pg_catalog.pg_publication AS p "
+        "JOIN pg_catalog.pg_publication_tables AS t ON t.pubname = p.pubname "
+        "JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schemaname "
+        "JOIN pg_catalog.pg_class AS s ON s.relnamespace = n.oid AND s.relname = t.tablename "
+        f"JOIN pg_catalog.pg_class AS c ON c.relkind = 'r' AND c.oid IN {tree} AND (c.oid = s.oid OR s.oid IN "
+        "(SELECT relid FROM pg_partition_ancestors(c.oid))) WHERE (p.pubdelete OR p.pubupdate) AND (c.relreplident = 'n' "
+        "OR c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)) "
+        "ORDER BY 1"
+    ):
+        yield (
+            f"publication {publication} sends deletes of {name}, which has no replica identity, so PostgreSQL lets nobody delete its "
+            f"rows; ALTER TABLE {name} REPLICA IDENTITY FULL, or give it a primary key"
+        )
     # A key that refers to a partitioned table is there once more for each partition; it counts once.
     for name, referrer, action, deferrable in session.run(
         "SELECT quote_ident(conname), conrelid::regclass::text, confdeltype, condeferrable FROM pg_catalog.pg_constraint AS k "

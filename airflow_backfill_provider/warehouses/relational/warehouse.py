@@ -100,6 +100,14 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         """None; they are rows of a table that nothing empties."""
         return ()
 
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        """None; an engine that sends changes to somebody has its own."""
+        return ()
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        """None; an engine that leaves deleted rows where they are has its own."""
+        return ()
+
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         """None; an engine on which it costs more than a commit has its own."""
         return ()
