@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.retention import retention
+from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.warehouses.base import Receipt
 from airflow_backfill_provider.windows import merge
 
@@ -76,6 +78,8 @@ def test_a_half_done_rollback_keeps_its_range_however_often_it_fails(weekly: Wor
         found = retention(weekly.ledger, weekly.id)
         assert found is not None
         assert found.needed_by == "its rollback is under way"
+    now, backfill = datetime.now(UTC), weekly.ledger.backfill(weekly.id)
+    assert any("way back    begun" in line for line in waiting_lines(weekly.ledger, backfill, now))
     with pytest.raises(PublishRefused, match=r"7 partitions .* are put back and 3 are not"):
         give_up(weekly.work(), "tired of it")
     first, weekly.run_id = weekly.id, "run 2"
