@@ -179,15 +179,18 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
 
 PARTITION_MOVES: Mapping[PartitionState, Mapping[PartitionState, str]] = {
     _P.PENDING: {
+        _P.PUBLISHED: "A commit of it was found, from before it was to be staged again.",
         _P.STAGING: "A task begins to stage it.",
         _P.SKIPPED: "It is left out, with a reason.",
     },
     _P.STAGING: {
+        _P.PUBLISHED: "A commit of it was found, from before it was staged again.",
         _P.STAGING: "A newer attempt takes over from one that died or lags behind.",
         _P.STAGED: "The current attempt committed its rows.",
         _P.PENDING: "The plan was revised, or the attempt was given up.",
     },
     _P.STAGED: {
+        _P.PUBLISHED: "A commit of it was found, from before it was to be judged again.",
         _P.VALIDATED: "Every blocking check passed.",
         _P.REJECTED: "A blocking check failed; the stage is kept for a look.",
         _P.STAGING: "Its stage is gone, changed or unwanted, and it is staged again.",
@@ -200,6 +203,7 @@ PARTITION_MOVES: Mapping[PartitionState, Mapping[PartitionState, str]] = {
         _P.PENDING: "The plan was revised.",
     },
     _P.REJECTED: {
+        _P.PUBLISHED: "A commit of it was found, from before it was judged again.",
         _P.STAGING: "A re-run stages it again before it is validated again.",
         _P.STAGED: "The checks are to run again on the same stage.",
         _P.PENDING: "The plan was revised.",

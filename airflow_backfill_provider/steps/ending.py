@@ -6,7 +6,7 @@ from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import RELEASES_LOCK, WRITTEN, BackfillState
 from airflow_backfill_provider.steps.overwritten import brought_back
 from airflow_backfill_provider.steps.settle import settle, way_back_has_ended
-from airflow_backfill_provider.steps.way_on import clear_command
+from airflow_backfill_provider.steps.way_on import may_still_commit
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -25,11 +25,7 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False) -> None:
         work.ledger.end_way_back(work.backfill_id, by=work.by)
         return
     if backfill.state is BackfillState.PUBLISHING and not publish_is_dead:
-        raise PublishRefused(
-            f"Backfill {work.backfill_id} is publishing. A publish of it is under way, or died, and its commit may still "
-            f"happen. Nothing was changed. Its receipt tells once atomic_publish runs again: {clear_command(backfill)} If "
-            "neither the task nor a statement of it in the warehouse runs any more, give it up with --publish-is-dead."
-        )
+        raise PublishRefused(f"{may_still_commit(backfill)} give it up with --publish-is-dead.")
     written = settle(work, work.stored_plan())
     state = work.ledger.backfill(work.backfill_id).state
     if state in WRITTEN or written.published:

@@ -204,7 +204,7 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
     if state is BackfillState.COMPLETED or not written.publishes:
         return PublishResult(False, count, 0, 0, note="published before; nothing to publish")
     if state is BackfillState.PUBLISHED_UNVERIFIED:
-        refuse_unverified(work, plan, unverified(work, plan))
+        refuse_unverified(work, plan, unverified(work, plan, plan.partitions))
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
     commits = len(written.publishes)
     locked = locked_seconds(work.ledger, work.backfill_id)

@@ -26,8 +26,8 @@ from airflow_backfill_provider.steps.restore import (
     restore,
     way_back,
 )
-from airflow_backfill_provider.steps.settle import record_receipts, settle, staged_fingerprints, way_back_has_ended
-from airflow_backfill_provider.steps.work import Work, staged_partition
+from airflow_backfill_provider.steps.settle import record_receipts, settle, way_back_has_ended
+from airflow_backfill_provider.steps.work import Work, fingerprint_on_record, staged_partition
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Staged
 from airflow_backfill_provider.windows import Partition
 
@@ -107,8 +107,7 @@ def _restored_before(partitions: int) -> RollbackResult:
 def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: bool) -> Mapping[str, Fingerprint]:
     """What the range holds now: what we published, or, when forced, whatever is there, backed up."""
     if not force:
-        staged = staged_fingerprints(work)
-        ours: Mapping[str, Fingerprint] = {partition.key: staged[partition.key] for partition in restored}
+        ours = _published_as(work, plan, restored)
         found = work.warehouse.fingerprint(plan.target, Published(), restored)
         if any(found[key].method != mark.method for key, mark in ours.items()):
             ours = _fingerprint_again(work, plan, restored)
@@ -124,6 +123,22 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
         forget_overwritten(work, ours)
         return ours
     return keep_overwritten(work, plan, restored)
+
+
+def _published_as(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:
+    """What was published, as the ledger has it.
+
+    :raises PublishRefused: it was staged again since, before its commit was found.
+    """
+    records = work.ledger.partitions(work.backfill_id)
+    marks = {partition.key: fingerprint_on_record(records[partition.key]) for partition in restored}
+    if unknown := [key for key, mark in marks.items() if mark is None]:
+        raise PublishRefused(
+            f"{len(unknown)} partitions of backfill {work.backfill_id} ({', '.join(unknown[:5])}) were to be staged again when the "
+            f"commit that published them was found, so nothing shows whether {plan.target.table} changed since. Nothing was "
+            'written. {"force": true} restores them and keeps a copy of what it overwrites.'
+        )
+    return {key: mark for key, mark in marks.items() if mark is not None}
 
 
 def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:

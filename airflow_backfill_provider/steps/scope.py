@@ -23,6 +23,7 @@ from airflow_backfill_provider.steps.drill import claimed
 from airflow_backfill_provider.steps.gates import is_needed, not_needed
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
+from airflow_backfill_provider.steps.way_on import may_still_commit
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published
 from airflow_backfill_provider.windows import merge
@@ -116,6 +117,12 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
     plan = work.stored_plan()
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
+    if existing.state is BackfillState.PUBLISHING and _revises(work, plan, request, run):
+        raise PublishRefused(
+            f"{may_still_commit(existing)} `airflow safe-backfill abandon {existing.backfill_id} --publish-is-dead --reason …` "
+            "frees the range for a new backfill. Its plan is revised, and its partitions are staged again, only once it publishes "
+            "no more."
+        )
     work.ledger.take_over(
         existing.backfill_id, dag_id=run.dag_id, run_id=run.run_id, mode=str(request.mode), by=work.by
     )
@@ -137,7 +144,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         )
     restage: set[str] = set()
     reasons: list[str] = []
-    asked = f"restage was asked for by {run.dag_id} {run.run_id}"
+    asked = _asked(run)
     if request.restage and not _heeded(work, plan, asked):
         plan = _replan(work, plan, restaged=True)
         release_neighbours(work, asked)
@@ -176,6 +183,17 @@ def _drift(plan: Plan, work: Work) -> list[str]:
         f"the range stays as it was planned, {plan.keys[0]} … {plan.keys[-1]}; today the same words would mean "
         f"{len(today)} partitions up to {today[-1].key if today else 'none'}"
     ]
+
+
+def _revises(work: Work, plan: Plan, request: Request, run: Run) -> bool:
+    """Whether the request, or the spec as it is by now, wants another plan than this."""
+    now = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
+    restages = request.restage and not _heeded(now, plan, _asked(run))
+    return restages or request.rebase or spec_hash(now.spec) != plan.spec_hash
+
+
+def _asked(run: Run) -> str:
+    return f"restage was asked for by {run.dag_id} {run.run_id}"
 
 
 def _heeded(work: Work, plan: Plan, asked: str) -> bool:

@@ -134,6 +134,13 @@ def staged_fingerprint(record: PartitionRecord) -> Fingerprint:
 
     :raises PublishRefused: it is not staged.
     """
-    if record.rows is None or record.digest is None or record.method is None:
+    if (mark := fingerprint_on_record(record)) is None:
         raise PublishRefused(f"Partition {record.key} is {record.state}, so no staged rows are on record for it.")
+    return mark
+
+
+def fingerprint_on_record(record: PartitionRecord) -> Fingerprint | None:
+    """The same, or None: nothing is staged, or what was is forgotten, as a plan that is revised makes it."""
+    if record.rows is None or record.digest is None or record.method is None:
+        return None
     return Fingerprint(record.rows, record.digest, record.method)

@@ -115,7 +115,7 @@ def test_a_bulk_move_with_one_refused_partition_moves_none(ledger: Ledger):
 def test_a_refused_bulk_move_names_the_first_partition_and_counts_the_others(ledger: Ledger):
     open_backfill(ledger)
     with pytest.raises(TransitionRefused, match=r"'2013-02-01' of backfill 'bf1' \(and 2 more\)"):
-        ledger.move_partitions("bf1", list(ledger.partitions("bf1")), P.PUBLISHED, by="test")
+        ledger.move_partitions("bf1", list(ledger.partitions("bf1")), P.ROLLED_BACK, by="test")
 
 
 def test_a_move_decided_on_a_state_that_has_changed_since_is_refused_with_the_state_it_has_now(ledger: Ledger):
