@@ -481,8 +481,22 @@ class Ledger:
         with self._read() as connection:
             return range_locks.is_on_way_back(connection, backfill_id)
 
-    def release_live_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
-        """Give what the backfill claimed of these spans back to live runs; other backfills stay out until it ends.
+    def reserve_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
+        """Keep other backfills out of the spans until this one ends, and live runs only once it claims them.
+
+        Nothing happens when it reserved them before, as :meth:`open_backfill` does.
+
+        :raises RangeLocked: another backfill owns part of them; nothing is recorded.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            if range_locks.reserve(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at):
+                detail = {"spans": [str(span) for span in range_locks.union(spans)]}
+                trail.add_event(connection, backfill_id, "range.reserved", at=at, by=by, detail=detail)
+
+    def release_live_range(self, backfill_id: str, *, by: str) -> None:
+        """Give what the backfill claimed of its reserved spans back to live runs; other backfills stay out until it ends.
 
         Nothing happens while it may not stage, as a publish may rest on the claim, and once a partition is published.
         """
@@ -494,7 +508,7 @@ class Ledger:
                 or partition_rows.count_states(connection, backfill_id)[PartitionState.PUBLISHED]
             ):
                 return
-            if released := range_locks.release_within(connection, backfill_id, spans):
+            if released := range_locks.release_reserved(connection, backfill_id):
                 detail = {"spans": [str(span) for span in released]}
                 trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail=detail)
 

@@ -20,7 +20,6 @@ from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
-from airflow_backfill_provider.steps.live import let_live_go
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
@@ -206,7 +205,7 @@ def conclude(work: Work) -> Summary:
             work.ledger.move(
                 work.backfill_id, outcome, by=work.by, reason="the run ended without a publish", expected={state}
             )
-    let_live_go(work, plan)
+    work.let_live_go()
     return summarise(work.ledger, work.backfill_id)
 
 

@@ -134,6 +134,8 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
                 f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
             )
         return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
+    # One that an earlier version of the provider planned has none.
+    work.ledger.reserve_range(existing.backfill_id, merge(plan.live), by=work.by)
     # Compiled again, so that a project that changed since is noticed; later tasks take what the plan froze.
     work = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
     if written.published and (request.restage or request.rebase or spec_hash(work.spec) != plan.spec_hash):

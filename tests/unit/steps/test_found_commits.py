@@ -15,6 +15,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.retention import retention
+from airflow_backfill_provider.steps.stale import find_stale
 
 pytestmark = pytest.mark.parametrize("world", [Memory], indirect=True, ids=["memory"])
 
@@ -99,6 +100,8 @@ def test_a_commit_that_lands_after_a_restage_is_found_and_can_be_undone(
         case "publish":
             with pytest.raises(PublishRefused, match="do not hold what was staged"):
                 world.publish()
+            stale = find_stale(world.ledger, "orders", lambda _: world.warehouse).stale
+            assert {one.overwritten.partition(":")[0] for one in stale} == {"not shown to be what was published"}
         case "rollback":
             with pytest.raises(PublishRefused, match=r"nothing shows whether .* changed since"):
                 world.rollback()
