@@ -17,7 +17,7 @@ from airflow_backfill_provider.cautions import (
     row_cautions,
     swap_cautions,
 )
-from airflow_backfill_provider.chain_order import require_chain, require_order
+from airflow_backfill_provider.chain_order import require_chain, require_one_name, require_order
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
@@ -131,6 +131,7 @@ def build_plan(
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         require_order(spec, era, capabilities.dialect)
+        require_one_name(spec, era, target, warehouse)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]

@@ -21,6 +21,7 @@ from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.drill import claimed
 from airflow_backfill_provider.steps.gates import is_needed, not_needed
+from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
 from airflow_backfill_provider.steps.way_on import may_still_commit
@@ -99,6 +100,7 @@ def scope(
         ),
         by=work.by,
     )
+    work.measure_lag(Moment.BEFORE)
     _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=False)
 
