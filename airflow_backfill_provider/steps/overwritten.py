@@ -60,20 +60,20 @@ def restore_overwritten(work: Work) -> RollbackResult:
         return before
     with way_back(work, plan):
         left = _left(work, plan, keys)  # once more, as somebody may have published until the range was held
-        if back := plan.select(sorted(keys - left)):
-            # A task committed and could not show, or did not live to show, that it is what it should be.
-            require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})
-            record_receipts(work, work.warehouse.receipts(plan.target))
-        if not left:
-            return before
         # Every copy is looked at before the rows of the first are written.
         restorations = [
             _restoration(work, plan, Backup(location), {key: mark for key, mark in marks.items() if key in left})
             for location, marks in copies.items()
             if not left.isdisjoint(marks)
         ]
-        now = _rolled_back(work, plan, plan.select(sorted(left)))
+        now = _rolled_back(work, plan, plan.select(sorted(left))) if left else {}
         results = [restore(work, plan, one, now) for one in restorations]
+        if back := plan.select(sorted(keys - left)):
+            # A task committed and could not show, or did not live to show, that it is what it should be.
+            require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})
+            record_receipts(work, work.warehouse.receipts(plan.target))
+    if not results:
+        return before
     return RollbackResult(
         True,
         len(left),

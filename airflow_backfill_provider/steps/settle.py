@@ -58,27 +58,25 @@ def settle(work: Work, plan: Plan) -> Written:
     if written.publishes and done == set(plan.keys):
         _record(work, plan, written)
         return written
-    found = plan.select(sorted(written.published - recorded))
-    wrong = unverified(work, plan, found)
-    if found:
-        keys = [one.key for one in found]
-        work.ledger.move_partitions(work.backfill_id, keys, PartitionState.PUBLISHED, by=work.by)
-    if state is not BackfillState.EXPIRED and wrong:
-        reason = f"{_not_as_staged(wrong)}; {len(done)} of {len(plan.keys)} partitions are published"
+    found = sorted(written.published - recorded)
+    wrong = unverified(work, plan, plan.select(found))
+    given_up = state is BackfillState.EXPIRED and bool(written.published)
+    so_far = f"{len(done)} of {len(plan.keys)} partitions"
+    if wrong or given_up:
+        # Before its partitions are called published, or the next publish went on from them when the worker dies here.
+        reason = "; ".join([*_reasons(given_up, wrong), f"{so_far} are published"])
+        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
         to = BackfillState.PUBLISHED_UNVERIFIED
         work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
-    elif state is BackfillState.PUBLISHING:
+    if found:
+        work.ledger.move_partitions(work.backfill_id, found, PartitionState.PUBLISHED, by=work.by)
+    if state is BackfillState.PUBLISHING and not wrong:
         if done == set(plan.keys):
             # Nothing had to be written, and the worker died between two lines of saying so.
             work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={state})
         else:
-            reason = f"a publish was cut off with {len(done)} of {len(plan.keys)} partitions published"
+            reason = f"a publish was cut off with {so_far} published"
             work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
-    elif state is BackfillState.EXPIRED and written.published:
-        reason = f"{_GIVEN_UP}: {len(done)} of {len(plan.keys)} partitions are published"
-        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
-        to = BackfillState.PUBLISHED_UNVERIFIED
-        work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
     return written
 
 
@@ -105,15 +103,19 @@ def way_back_has_ended(work: Work) -> bool:
 def _record(work: Work, plan: Plan, written: Written) -> None:
     """Verify what was committed, and record it and whether it holds what was staged. Safe to run again."""
     wrong = unverified(work, plan, plan.partitions)
-    given_up = work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED
-    if given_up:
-        work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
-    reasons = [_GIVEN_UP] * given_up + [_not_as_staged(wrong)] * bool(wrong)
+    reason = "; ".join(_reasons(work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED, wrong))
+    if reason:
+        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
     record_receipts(work, written.publishes)
     # One move, so that no worker can die between being told that the range is wrong and saying so.
     to = BackfillState.PUBLISHED_UNVERIFIED if wrong else BackfillState.PUBLISHED
-    work.ledger.move(work.backfill_id, to, by=work.by, reason="; ".join(reasons))
+    work.ledger.move(work.backfill_id, to, by=work.by, reason=reason)
+
+
+def _reasons(given_up: bool, wrong: Sequence[str]) -> list[str]:
+    """Why a commit that was found is not what its backfill is about now."""
+    return [_GIVEN_UP] * given_up + [f"not as staged: {', '.join(wrong[:5])}"] * bool(wrong)
 
 
 def record_receipts(work: Work, receipts: Iterable[Receipt]) -> None:
@@ -132,10 +134,6 @@ def unverified(work: Work, plan: Plan, partitions: Sequence[Partition]) -> tuple
     found = work.warehouse.fingerprint(plan.target, Published(), partitions)
     marks = {one.key: fingerprint_on_record(records[one.key]) for one in partitions}
     return tuple(key for key, mark in marks.items() if mark is None or not same_rows(mark, found[key]))
-
-
-def _not_as_staged(wrong: Sequence[str]) -> str:
-    return f"not as staged: {', '.join(wrong[:5])}"
 
 
 def same_rows(expected: Fingerprint, found: Fingerprint) -> bool:
