@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from databricks_shop import (
+from databricks_local.shop import (
     DAY,
     TABLE,
     client,
