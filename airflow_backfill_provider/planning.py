@@ -18,7 +18,7 @@ from airflow_backfill_provider.cautions import (
     row_cautions,
     swap_cautions,
 )
-from airflow_backfill_provider.chain_order import require_chain, require_order
+from airflow_backfill_provider.chain_order import require_chain, require_one_name, require_order
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
@@ -33,6 +33,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.target_fit import (
+    require_catalog_name,
     require_cuttable,
     require_hashable,
     require_mergeable,
@@ -92,6 +93,7 @@ def build_plan(
         )
     spec = with_compiled_model(spec, capabilities.dialect)
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
+    require_catalog_name(spec, described)
     require_swappable(spec, described)
     require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
@@ -134,6 +136,7 @@ def build_plan(
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         require_order(spec, era, capabilities.dialect)
+        require_one_name(spec, era, target, warehouse)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]

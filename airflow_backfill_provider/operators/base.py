@@ -132,6 +132,7 @@ class BackfillOperator(BaseOperator):
                     ledger=ledger,
                     by=by,
                     check_throttle=throttling,
+                    measure_lag=throttling.measure_lag,
                     metrics=metrics,
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals

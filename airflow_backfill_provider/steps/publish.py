@@ -17,6 +17,7 @@ from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.live import unclaimed
+from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import change, mechanism_of
 from airflow_backfill_provider.steps.metrics import OUTCOMES
@@ -50,6 +51,12 @@ def publish(work: Work) -> PublishResult:
     :raises StageChanged: staged rows are not the validated ones; likewise.
     """
     work.stop_or_go()
+    result = _publish(work)
+    work.measure_lag(Moment.AFTER)
+    return result
+
+
+def _publish(work: Work) -> PublishResult:
     stored = work.stored_plan()
     if stored.request.drill:
         raise PublishRefused(f"Backfill {work.backfill_id} is a drill, which publishes nothing, whatever it found.")

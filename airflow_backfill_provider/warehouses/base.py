@@ -515,6 +515,14 @@ class Warehouse(Protocol):
         """
         ...
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        """Which of these dotted names are other names of the target's rows; read only.
+
+        A view that reads the table, also through other views; a partition of it; the table behind a target that is a view.
+        What the engine cannot look behind, a function for example, is not among them, nor what is not there.
+        """
+        ...
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         """The latest version of every table that one of the SELECTs reads, and of these tables; read only.
 

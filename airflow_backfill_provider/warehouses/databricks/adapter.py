@@ -35,6 +35,7 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
+from airflow_backfill_provider.warehouses.databricks.aliases import aliases
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_absent, translated
 from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
@@ -120,6 +121,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform") as session:
             return catalog.select_columns(session, select)
+
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}") as session:
+            return aliases(session, target.table, names)
 
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         with self._reading("Reading the versions of the sources") as session:

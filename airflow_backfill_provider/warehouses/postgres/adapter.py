@@ -154,6 +154,10 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 raise TransformRefused(f"PostgreSQL cannot bind the transform: {exc}") from exc
         return tuple(Column(name, spelled) for name, spelled in described)
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}", Published()) as session:
+            return catalog.aliases(session, target.table, names)
+
     def reader_cautions(self, target: Target) -> tuple[str, ...]:
         with self._reading(f"Looking at who is sent {target.table}", Published()) as session:
             return tuple(reader_cautions(session, catalog.locate(session, target.table)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
@@ -87,6 +88,30 @@ def describe(session: Session, name: str, partition_by: str, key: Sequence[str],
         columns,
         tuple(_constraints(session, place)),
     )
+
+
+def aliases(session: Session, table: str, names: Sequence[str]) -> tuple[str, ...]:
+    """See :meth:`Warehouse.aliases`; by what the catalog says depends on the table, which no spelling of a view hides."""
+    found = {}
+    for name in names:
+        with suppress(SpecError):  # what is no table of this database, such as a function's rows
+            found[name] = locate(session, name)
+    if not found:
+        return ()
+    own = f"{_oid(locate(session, table))}::pg_catalog.oid"
+    reading = {
+        oid
+        for (oid,) in session.run(
+            f"WITH RECURSIVE reading (oid) AS (SELECT {own} UNION SELECT next.oid FROM reading JOIN ("
+            "SELECT d.refobjid AS read, w.ev_class AS oid FROM pg_catalog.pg_depend AS d "
+            "JOIN pg_catalog.pg_rewrite AS w ON w.oid = d.objid "
+            "WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass "
+            "UNION ALL SELECT inhparent, inhrelid FROM pg_catalog.pg_inherits"
+            f") AS next ON next.read = reading.oid) SELECT oid::bigint FROM reading WHERE oid <> {own}"
+        )
+    }
+    oids = {name: session.run(f"SELECT ({_oid(place)})::pg_catalog.oid::bigint")[0][0] for name, place in found.items()}
+    return tuple(name for name in names if oids.get(name) in reading)
 
 
 def type_under(session: Session, domain: str) -> str | None:

@@ -85,6 +85,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     def _covered(self, session: _Session, location: str, table: str) -> set[str]:
         """The keys that a backup covers, those without rows too; ``table`` is where its rows are."""
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        """None; an engine with views has its own."""
+        return ()
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         """None; an engine that keeps versions of its tables has its own."""
         return {}
