@@ -84,7 +84,7 @@ def build_plan(
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(
             f"publish.mechanism {spec.publish.mechanism} is not supported by {capabilities.engine}; "
-            f"supported: {', '.join(sorted(capabilities.mechanisms))}."
+            f"supported: {', '.join(sorted(capabilities.mechanisms))}. {capabilities.cannot.get(spec.publish.mechanism, '')}".rstrip()
         )
     require_one_host(spec, capabilities, spans_hosts)
     if strict and (open_questions := strict_violations(spec, request)):

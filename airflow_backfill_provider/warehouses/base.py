@@ -36,6 +36,8 @@ class Capabilities:
     replaced_per_second: int | None
     """A cautious estimate of how many rows one commit replaces in a second, while nobody else can write the table; None
     where others go on writing meanwhile."""
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """Why a mechanism that other engines have would not be safe here, and what to use instead; by its name, as sentences."""
     one_host: bool = False
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()
