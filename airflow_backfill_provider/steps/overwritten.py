@@ -71,7 +71,7 @@ def restore_overwritten(work: Work) -> RollbackResult:
         if back := plan.select(sorted(keys - left)):
             # A task committed and could not show, or did not live to show, that it is what it should be.
             require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})
-            record_receipts(work, work.warehouse.receipts(plan.target))
+            record_receipts(work, plan, work.warehouse.receipts(plan.target))
     if not results:
         return before
     return RollbackResult(
