@@ -142,6 +142,7 @@ def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
         assert not warehouse.most, "nothing was computed"
 
         api.set_pool(POOL, 2)
+        assert api.wait_for_run("backfill__wide", "typed", timeout=PATIENCE) == "failed"
         api.clear("backfill__wide", "typed")
         at_work(wide=2, all=2)
         clicked = api.trigger("backfill__narrow", {"start_date": KEYS[0], "end_date": KEYS[-1], "reason": "clicked"})
