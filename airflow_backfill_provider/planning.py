@@ -32,6 +32,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.target_fit import (
+    require_catalog_name,
     require_cuttable,
     require_hashable,
     require_mergeable,
@@ -89,6 +90,7 @@ def build_plan(
         )
     spec = with_compiled_model(spec, capabilities.dialect)
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
+    require_catalog_name(spec, described)
     require_swappable(spec, described)
     require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)

@@ -38,6 +38,7 @@ from airflow_backfill_provider.warehouses.databricks import catalog, receipts
 from airflow_backfill_provider.warehouses.databricks.aliases import aliases
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_absent, translated
+from airflow_backfill_provider.warehouses.databricks.landing import NO_CODE
 from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
 from airflow_backfill_provider.warehouses.databricks.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
@@ -104,8 +105,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
-            takes_no_code="Code that runs on an Airflow worker has no place to put its rows in on Databricks. Write the rule as SQL.",
-            takes_nothing_from_elsewhere="Work outside the warehouse has no place to put its rows in on Databricks. Write the rule as SQL.",
+            takes_no_code=NO_CODE,
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's history, as long as delta.logRetentionDuration keeps it (30 days by default).",
@@ -174,7 +174,15 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             with translated(f"Staging batch {label}"), self._sessions.session() as session:
                 with self._statements() as statements:
                     stage = DatabricksStage(
-                        session, statements, tell, self._storage, target, backfill_id, location, self.method
+                        session,
+                        statements,
+                        tell,
+                        self._storage,
+                        target,
+                        backfill_id,
+                        location,
+                        self.method,
+                        self._drop_quietly,
                     )
                     yield stage
         finally:
@@ -193,7 +201,15 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             if statements is None or not statements.ended_well(running.statement):
                 return ()
             stage = DatabricksStage(
-                session, statements, untold, self._storage, target, backfill_id, running.location, self.method
+                session,
+                statements,
+                untold,
+                self._storage,
+                target,
+                backfill_id,
+                running.location,
+                self.method,
+                self._drop_quietly,
             )
             try:
                 return stage.filled(partitions)

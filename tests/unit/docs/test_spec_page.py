@@ -103,6 +103,7 @@ SECTIONS = {
     "transform.python": "PythonTransform",
     "transform.dbt": "DbtModel",
     "transform.dag": "DagRunSpec",
+    "transform.databricks_job": "DatabricksJobSpec",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",
