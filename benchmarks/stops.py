@@ -28,6 +28,7 @@ from engines import HOME, WORKERS
 from airflow_backfill_provider.demo.airflow_api import AirflowApi, wait_until
 from airflow_backfill_provider.demo.local_airflow import LocalAirflow, running
 from airflow_backfill_provider.demo.local_postgres import LocalPostgres
+from airflow_backfill_provider.identity import backfill_id
 
 FIRST, DAYS, PER_TASK = date(2024, 1, 1), 40, 4
 PACE, ENDLESS, TIMEOUT = 2, 3_600, 30
@@ -282,7 +283,7 @@ def silent(bench: Bench) -> Iterator[Row]:
     bench.warehouse.pace(ENDLESS)
     run_id = bench.trigger(dag_id, 36, 37)
     bench.busy(1)
-    found = bench.airflow.cli("safe-backfill", "list", "--name", "orders").split()[0]
+    found = backfill_id(dag_id, run_id)
     child = psutil.Process(int(bench.task(dag_id, run_id)["pid"]))
     worker = child.parent()
     assert worker is not None
