@@ -329,6 +329,8 @@ class Receipt:
     deleted: int
     inserted: int
     committed_at: datetime
+    lock_wait: timedelta | None = field(default=None, compare=False)
+    """How long the lock was waited for before that, attempts that did not get it included; known as ``write_block`` is."""
     write_block: timedelta | None = field(default=None, compare=False)
     """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
     locked_for: timedelta | None = field(default=None, compare=False)
