@@ -17,6 +17,7 @@ _CONFLICT = re.compile(
 )
 _BROKEN = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT_VIOLATED)|CHECK_CONSTRAINT_VIOLATION")
 _ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATALOG_EXCEPTION|CATALOG_NOT_FOUND)")
+_FORBIDDEN = re.compile(r"INSUFFICIENT_PERMISSIONS|PERMISSION_DENIED|UNAUTHORIZED_ACCESS")
 _ASIDE = re.compile(r"\b(stage|backup)__")
 _NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
 _AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
@@ -37,6 +38,12 @@ def is_conflict(error: Exception) -> bool:
 def is_absent(error: Exception) -> bool:
     """Whether a statement named a table, schema or catalog that does not exist."""
     return _ABSENT.search(str(error)) is not None
+
+
+def is_forbidden(error: Exception) -> bool:
+    """Whether a statement needs a right that the login has not. By Databricks' documentation of its error classes; a local
+    Spark has no rights to refuse."""
+    return _FORBIDDEN.search(str(error)) is not None
 
 
 def is_name_mismatch(error: Exception) -> bool:
