@@ -94,6 +94,15 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
     if missing := sorted(name for name in named if name.casefold() not in have):
         there = ", ".join(sorted(column.name for column in target.columns))
         raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
+    if missing := sorted(name for name in spec.target.sensitive if name.casefold() not in have):
+        there = ", ".join(sorted(column.name for column in target.columns))
+        raise SpecError(
+            f"target.sensitive names {', '.join(missing)}, but {target.table} has no such column; it has {there}."
+        )
+    if spec.samples and not spec.shown_columns(target.compared(spec.uncompared_columns)):
+        raise SpecError(
+            "samples: every column is sensitive or not compared, so a sample would show nothing. Leave samples out."
+        )
     for name in tolerated:
         if not is_number(have[name.casefold()].type, dialect):
             raise SpecError(

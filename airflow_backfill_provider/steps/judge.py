@@ -183,9 +183,11 @@ def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping
 def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:
     key = ", ".join(plan.target.key)
     outside, once = f"no staged {key} outside the range", f"every staged {key} once"
-    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, conflicts.examples)]
+    may_show = plan.spec.shown_columns(plan.target.key) == plan.target.key
+    examples = conflicts.examples if may_show else ()
+    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, examples)]
     if not no_new_keys:
-        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, conflicts.examples))
+        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, examples))
     return outcomes
 
 
@@ -244,6 +246,12 @@ def _folded(metrics: Sequence[Metric], recorded: Sequence[Mapping[str, Any]], pl
         if folds(metric, plan.target.partition_by) and (parts := from_recorded(metric, recorded)) is not None:
             values[metric] = fold(metric, parts)
     return values
+
+
+def differing_in(evidence: Sequence[Mapping[str, Any]]) -> int:
+    """In how many rows a partition was found to differ; 0 where rows could not be matched."""
+    diff: Mapping[str, Any] = next((entry for entry in evidence if entry["kind"] == DIFF_EVIDENCE), {})
+    return sum(diff.get(what, 0) for what in ("changed", "added", "removed"))
 
 
 def adds_no_key(work: Work, plan: Plan) -> bool:
