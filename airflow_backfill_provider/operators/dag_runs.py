@@ -38,39 +38,48 @@ class DagRuns:
         self._dag, self._ti = dag, context["ti"]
 
     def submit(self, name: str, told: Mapping[str, Any]) -> str:
-        from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
-        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
-
         try:
-            if self._ti.get_dag(self._dag.dag_id).is_paused:
-                raise CodeFailed(
-                    f"The DAG {self._dag.dag_id} is paused, so a run of it would wait for ever. Nothing was staged. Unpause it and clear "
-                    "this task."
-                )
-            answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=self._dag.dag_id, run_id=name, conf=dict(told)))
+            # A run that is there already may be over, whatever became of its DAG since.
+            if not self._ti.get_dr_count(self._dag.dag_id, run_ids=[name]):
+                self._require_unpaused("a run of it")
+                self._trigger(name, told)
         except AirflowRuntimeError as error:
             raise CodeFailed(
                 f"The DAG {self._dag.dag_id} could not be triggered: {error}. Nothing was staged."
             ) from error
+        return name
+
+    def _trigger(self, name: str, told: Mapping[str, Any]) -> None:
+        from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        answer = SUPERVISOR_COMMS.send(TriggerDagRun(dag_id=self._dag.dag_id, run_id=name, conf=dict(told)))
         if isinstance(answer, ErrorResponse) and answer.error is not ErrorType.DAGRUN_ALREADY_EXISTS:
             raise CodeFailed(
                 f"The DAG {self._dag.dag_id} could not be triggered: {answer.error.value}. Nothing was staged."
             )
-        return name
 
     def look(self, handle: str) -> Progress:
         from airflow_backfill_provider.recompute import Progress
 
         try:
             state = DagRunState(self._ti.get_dagrun_state(self._dag.dag_id, handle))
+            if state in _GOING:
+                self._require_unpaused(f"its run {handle}")
+                return Progress(is_over=False)
         except AirflowRuntimeError as error:
             raise CodeFailed(f"The run {handle} of {self._dag.dag_id} cannot be looked at: {error}.") from error
-        if state in _GOING:
-            return Progress(is_over=False)
         failure = (
             "" if state == "success" else f"the run of the DAG {self._dag.dag_id} is {state}; its tasks' logs say why."
         )
         return Progress(is_over=True, failure=failure)
+
+    def _require_unpaused(self, who: str) -> None:
+        """:raises CodeFailed: the DAG is paused, so that no run of it comes to its end."""
+        if self._ti.get_dag(self._dag.dag_id).is_paused:
+            raise CodeFailed(
+                f"The DAG {self._dag.dag_id} is paused, so {who} would wait for ever. Nothing was staged. Unpause it and clear this task."
+            )
 
     def cancel(self, handle: str) -> None:
         """Mark the run failed, which ends its running tasks."""

@@ -11,7 +11,7 @@ from airflow_backfill_provider.recompute.elsewhere import Elsewhere, ElsewhereRe
 from airflow_backfill_provider.recompute.function import PythonRecomputer
 from airflow_backfill_provider.recompute.select import SqlRecomputer
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.spec.transforms import DagTransform, DbtTransform, PythonTransform
+from airflow_backfill_provider.spec.transforms import DbtTransform, ElsewhereTransform, PythonTransform
 
 __all__ = [
     "Elsewhere",
@@ -35,7 +35,7 @@ def recomputer_of(
     """
     if isinstance(spec.transform, PythonTransform):
         return PythonRecomputer(spec, spec.transform)
-    if isinstance(spec.transform, DagTransform):
+    if isinstance(spec.transform, ElsewhereTransform):
         return ElsewhereRecomputer(spec, spec.transform)
     if isinstance(spec.transform, DbtTransform):
         cautions = spec.transform.compiled.cautions if spec.transform.compiled else ()

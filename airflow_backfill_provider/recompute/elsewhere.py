@@ -12,7 +12,7 @@ from airflow_backfill_provider.errors import TransformRefused
 from airflow_backfill_provider.recompute.base import PlannedEra
 from airflow_backfill_provider.recompute.code import CodeRecomputer
 from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.spec.transforms import DagTransform
+from airflow_backfill_provider.spec.transforms import ElsewhereTransform
 from airflow_backfill_provider.warehouses.base import Landing, Recompute, Target, Versions, Warehouse
 from airflow_backfill_provider.windows import Partition, Value
 
@@ -45,9 +45,9 @@ class Elsewhere(Protocol):
 class ElsewhereRecomputer(CodeRecomputer):
     """One run elsewhere per partition; see :class:`~airflow_backfill_provider.recompute.Recomputer`."""
 
-    def __init__(self, spec: BackfillSpec, transform: DagTransform) -> None:
+    def __init__(self, spec: BackfillSpec, transform: ElsewhereTransform) -> None:
         super().__init__(transform)
-        self._spec, self._dag = spec, transform.dag
+        self._spec, self._runs = spec, transform.runs
         self.unproven = (
             f"What the {transform.origin} reads and does is not known: the versions of its sources are not pinned, nothing can be said "
             "of its columns and bounds before it runs, and a change of it is not noticed.",
@@ -61,8 +61,8 @@ class ElsewhereRecomputer(CodeRecomputer):
         return ()
 
     def text(self, first: Partition) -> str:
-        told = {**self._dag.conf, **told_of(first, "…"), "staging_…": "where the rows go"}
-        return f"{self._dag.dag_id} is triggered once per partition, with the conf\n{json.dumps(told, indent=2, ensure_ascii=False)}"
+        told = {**self._runs.extras, **told_of(first, "…"), "staging_…": "where the rows go"}
+        return f"{self._runs.call}\n{json.dumps(told, indent=2, ensure_ascii=False)}"
 
     def recompute(self, partitions: Sequence[Partition], interval: Partition, versions: Versions) -> Recompute:
         return Recompute(tuple(partitions), fill=_nobody, keep_unmatched=self._spec.publish.keep_unmatched)

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, fiel
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.dag_run import DagRunSpec
 from airflow_backfill_provider.spec.dbt import CompiledModel, DbtModel
+from airflow_backfill_provider.spec.elsewhere import ElsewhereSpec
 from airflow_backfill_provider.spec.eras import Era, era_at
 from airflow_backfill_provider.spec.python_source import source_of
 from airflow_backfill_provider.windows import Grain, Span, Window
@@ -244,36 +245,60 @@ class DbtTransform(TransformSpec):
         return self.model_copy(update={"compiled": planned.compiled})
 
 
-class DagTransform(TransformSpec):
-    """A DAG of the team that is triggered for each partition, and writes its rows where it is told."""
+class ElsewhereTransform(TransformSpec):
+    """A run elsewhere for each partition, which writes its rows where it is told."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> ElsewhereSpec:
+        """Which runs they are."""
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        return True
+
+    @property
+    def in_words(self) -> str:
+        return f"what a run of the {self.origin} stages"
+
+    @model_validator(mode="after")
+    def _a_run_is_told_of_one_partition(self) -> ElsewhereTransform:
+        if self.params:
+            raise ValueError(f"a run of the {self.origin} knows no params of the backfill; write {self.extras_key}")
+        if self.logical_date is not None:
+            raise ValueError(
+                f"a run of the {self.origin} is told partition_start and partition_end, and no logical_date; leave it out"
+            )
+        if self.scope == "range":
+            raise ValueError(f"a run of the {self.origin} recomputes one partition; leave scope: range out")
+        return self
+
+    @property
+    @abstractmethod
+    def extras_key(self) -> str:
+        """The key of the spec that holds what each run is told beside its partition."""
+
+
+class DagTransform(ElsewhereTransform):
+    """A DAG of the team that is triggered for each partition."""
 
     dag: DagRunSpec
 
-    @model_validator(mode="after")
-    def _a_run_has_a_conf_and_one_partition(self) -> DagTransform:
-        if self.params:
-            raise ValueError("a DAG run knows no params of the backfill; write transform.dag.conf")
-        if self.logical_date is not None:
-            raise ValueError("a DAG run is told partition_start and partition_end, and no logical_date; leave it out")
-        if self.scope == "range":
-            raise ValueError("a DAG run recomputes one partition; leave scope: range out")
-        return self
+    @property
+    def runs(self) -> DagRunSpec:
+        return self.dag
 
     @property
     def origin(self) -> str:
         return f"DAG {self.dag.dag_id}"
 
     @property
-    def in_words(self) -> str:
-        return f"what a run of the DAG {self.dag.dag_id} stages"
+    def extras_key(self) -> str:
+        return "transform.dag.conf"
 
     @property
     def identity(self) -> dict[str, Any]:
         return {"dag": self.dag.dag_id, "conf": self.dag.conf}
-
-    @property
-    def runs_elsewhere(self) -> bool:
-        return True
 
 
 _WAYS: dict[str, type[TransformSpec]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -12,13 +13,17 @@ from airflow_backfill_provider.errors import BackfillError, CodeFailed, Stopped
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.recompute.elsewhere import told_of
-from airflow_backfill_provider.spec.transforms import DagTransform
+from airflow_backfill_provider.spec.elsewhere import ElsewhereSpec
+from airflow_backfill_provider.spec.quantities import write_duration
+from airflow_backfill_provider.spec.transforms import ElsewhereTransform
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Landing, Recompute
 from airflow_backfill_provider.windows import Partition
 
 SENT_EVENT = "elsewhere.sent"
 """A run is about to be submitted; its line has the run's name and where its rows go."""
+BEGUN_EVENT = "elsewhere.begun"
+"""It was submitted; its line has the run's name, and the handle by which it is looked at and ended."""
 OVER_EVENT = "elsewhere.over"
 """Nobody waits for that run any more, with the reason."""
 
@@ -30,20 +35,25 @@ class Errand:
     name: str
     """The same run is asked for by the same name, and no other has it."""
     address: Mapping[str, str]
+    asked_at: datetime
+    """When it was put on record, a moment before it was submitted."""
+    handle: str | None = None
+    """What it is looked at by; None while nobody knows whether it was submitted."""
 
 
 def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
     """The recompute whose landing a run elsewhere fills."""
     transform = plan.spec.transform
-    if not isinstance(transform, DagTransform):
+    if not isinstance(transform, ElsewhereTransform):
         return recompute
     (partition,) = recompute.partitions
+    runs = transform.runs
 
     def fill(landing: Landing) -> None:
         errand = _open(work, plan, partition) or _new(work, plan, partition, landing)
-        told = {**transform.dag.conf, **told_of(partition, work.backfill_id), **errand.address}
+        told = {**runs.extras, **told_of(partition, work.backfill_id), **errand.address}
         try:
-            _wait(work, work.elsewhere(plan.spec), errand, told, transform.dag.poll_every.total_seconds())
+            _wait(work, work.elsewhere(plan.spec), errand, told, runs)
             landing.collect(errand.address)
         except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
             _over(work, partition, errand, f"{type(error).__name__}: {error}")
@@ -53,28 +63,43 @@ def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
     return replace(recompute, fill=fill)
 
 
-def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, Any], poll_every: float) -> None:
+def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, Any], runs: ElsewhereSpec) -> None:
     """Wait until the run is over.
 
-    :raises CodeFailed: it failed, or nobody could tell.
+    :raises CodeFailed: it failed, took too long, or nobody could tell; one that took too long was cancelled.
     :raises Stopped: a stop signal is set; the run was cancelled.
     """
-    handle = elsewhere.submit(errand.name, told)
-    work.log.info("Waiting for %s.", errand.name)
+    handle = errand.handle
     try:
+        if handle is None:
+            handle = elsewhere.submit(errand.name, told)
+            detail = {"name": errand.name, "handle": handle}
+            work.ledger.record_event(work.backfill_id, BEGUN_EVENT, by=work.by, detail=detail)
+        work.log.info("Waiting for %s.", errand.name)
+        until = errand.asked_at + runs.timeout
         while not (progress := elsewhere.look(handle)).is_over:
-            work.pause(poll_every)
+            if (left := (until - work.now()).total_seconds()) <= 0:
+                raise CodeFailed(
+                    f"{errand.name} was not over after {write_duration(runs.timeout)}, the timeout of the transform, and was ended; nothing "
+                    "of it was kept. Raise the timeout, or let a run do less."
+                )
+            work.pause(min(left, runs.poll_every.total_seconds()))
             work.check_stop()
     except BaseException as error:
-        try:
-            elsewhere.cancel(handle)
-        except BackfillError as unheard:
-            work.log.warning("%s goes on, and what it gives is not taken: %s", errand.name, unheard)
+        if handle is not None:
+            _cancel(work, elsewhere, errand, handle)
         if isinstance(error, Stopped):
             work.halt(str(error))
         raise
     if progress.failure:
         raise CodeFailed(f"{errand.name} failed: {progress.failure} Nothing of it was kept.")
+
+
+def _cancel(work: Work, elsewhere: Elsewhere, errand: Errand, handle: str) -> None:
+    try:
+        elsewhere.cancel(handle)
+    except BackfillError as unheard:
+        work.log.warning("%s goes on, and what it gives is not taken: %s", errand.name, unheard)
 
 
 def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:
@@ -83,13 +108,16 @@ def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:
     What a run's own code does is in no hash, so that one which began before a restage or a rebase is never gone on with.
     """
     over = {event.detail["name"] for event in work.ledger.events(work.backfill_id, OVER_EVENT)}
+    handles = {
+        event.detail["name"]: event.detail["handle"] for event in work.ledger.events(work.backfill_id, BEGUN_EVENT)
+    }
     for event in reversed(work.ledger.events(work.backfill_id, SENT_EVENT)):
         detail = event.detail
         if detail["key"] == partition.key and detail["name"] not in over:
             if (detail["intent"], detail["revision"]) != (plan.intent_hash, work.revision):
                 return None
             work.log.info("Going on with %s, which an earlier attempt began.", detail["name"])
-            return Errand(detail["name"], detail["address"])
+            return Errand(detail["name"], detail["address"], event.at, handles.get(detail["name"]))
     return None
 
 
@@ -97,7 +125,7 @@ def _new(work: Work, plan: Plan, partition: Partition, landing: Landing) -> Erra
     """The next run of the partition, on record before it is submitted: whoever comes next asks for the same."""
     before = [one for one in work.ledger.events(work.backfill_id, SENT_EVENT) if one.detail["key"] == partition.key]
     name = f"safe_backfill__{work.backfill_id}__{_plain(partition.key)}__{len(before) + 1}"
-    errand = Errand(name, dict(landing.address))
+    errand = Errand(name, dict(landing.address), work.now())
     detail = {
         "key": partition.key,
         "name": name,

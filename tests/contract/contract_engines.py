@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -368,7 +368,7 @@ class Databricks:
         from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 
         self._tables = databricks_local.tables()
-        return cast(Warehouse, Respelled(DatabricksWarehouse(ParsedConnection)))
+        return cast(Warehouse, Respelled(DatabricksWarehouse(databricks_local.bounded)))
 
     def execute(self, *statements: str) -> None:
         if statements[0].startswith("CREATE TABLE analytics.orders ("):
@@ -429,28 +429,6 @@ def _ddl(sql: str) -> list[str]:
     odd = any(set(column.name) & set(" ,;{}()=") for column in tree.find_all(exp.ColumnDef))
     mapped = " TBLPROPERTIES ('delta.columnMapping.mode' = 'name')" if odd else ""
     return [f"{tree.sql('databricks')}{mapped}", *checks]
-
-
-class ParsedConnection:
-    """A connection that refuses every statement that sqlglot cannot read as Databricks' SQL, but looks into the catalog."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._connection = databricks_local.connect(settings)
-
-    def cursor(self) -> Any:
-        cursor = self._connection.cursor()
-        execute = cursor.execute
-
-        def parsed(sql: str) -> Any:
-            if not sql.startswith(("DESCRIBE ", "SHOW ", "SET ")):
-                assert not isinstance(sqlglot.parse_one(sql, dialect="databricks"), exp.Command), sql
-            return execute(sql)
-
-        cursor.execute = parsed
-        return cursor
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 class Respelled:

@@ -3,5 +3,6 @@
 ::
 
     client    connections by the real client
+    bounds    what no statement of the product may be
     tables    the tables of the shared Spark, emptied fast
 """

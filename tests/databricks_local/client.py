@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from airflow_backfill_provider.demo.local_databricks.server import LocalDatabricks, missing
+from databricks_local.bounds import BoundedConnection, require_settings
 from databricks_local.tables import Tables
 
-__all__ = ["connect", "connection", "missing", "shared", "tables"]
+__all__ = ["bounded", "connect", "connection", "missing", "shared", "tables"]
 
 
 @cache
@@ -33,6 +34,12 @@ def connection() -> dict[str, Any]:
 def connect(settings: Mapping[str, str]) -> Any:
     """A connection of its own with these parameters of the session."""
     return start().connect(settings)
+
+
+def bounded(settings: Mapping[str, str]) -> BoundedConnection:
+    """The same for the product, whose every statement must be readable and bounded."""
+    require_settings(settings)
+    return BoundedConnection(connect(settings))
 
 
 @cache

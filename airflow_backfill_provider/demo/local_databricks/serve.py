@@ -1,6 +1,6 @@
 """The process: one HTTP port on loopback for both protocols; its arguments are a folder and Delta's jars.
 
-It serves the tables of the folder, and writes its port there when it is ready.
+It serves the tables of the folder to whoever has the token in it, and writes its port there when it is ready.
 """
 
 from __future__ import annotations
@@ -8,17 +8,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import secrets
 import shutil
 import sys
 import threading
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from airflow_backfill_provider.demo.local_databricks import spark
 from airflow_backfill_provider.demo.local_databricks.queries import Queries
 from airflow_backfill_provider.demo.local_databricks.rest import Api
-from airflow_backfill_provider.demo.local_databricks.server import ADDRESS, FOR_TESTS
+from airflow_backfill_provider.demo.local_databricks.server import ADDRESS, FOR_TESTS, TOKEN
 from airflow_backfill_provider.demo.local_databricks.thrift import Service
+
+_REFUSALS = {
+    HTTPStatus.UNAUTHORIZED: {"error_code": 401, "message": "Credential was not sent or was of an unsupported type."},
+    HTTPStatus.FORBIDDEN: {"error_code": 403, "message": "Invalid access token."},
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -27,6 +34,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     service: Service
     api: Api
+    token: str
 
     def do_GET(self) -> None:
         self._answer("GET")
@@ -37,11 +45,19 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, method: str) -> None:
         path, _, _ = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if path.startswith("/api/"):
+        if (refusal := self._refusal()) is not None:
+            self._send(refusal, "application/json", json.dumps(_REFUSALS[refusal]).encode())
+        elif path.startswith("/api/"):
             status, found = self.api.answer(method, path.rstrip("/"), json.loads(body or b"{}"))
             self._send(status, "application/json", json.dumps(found).encode())
         else:
             self._send(200, "application/x-thrift", self.service.answer(body))
+
+    def _refusal(self) -> HTTPStatus | None:
+        kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
+        if kind != "Bearer" or not token:
+            return HTTPStatus.UNAUTHORIZED
+        return None if secrets.compare_digest(token.encode(), self.token.encode()) else HTTPStatus.FORBIDDEN
 
     def _send(self, status: int, kind: str, content: bytes) -> None:
         self.send_response(status)
@@ -63,7 +79,7 @@ def main() -> None:
     if asked.for_tests:
         threading.Thread(target=_end_with_the_parent, args=(asked.folder,), daemon=True).start()
     queries = Queries(spark.start(asked.jars, asked.folder, for_tests=asked.for_tests))
-    Handler.service, Handler.api = Service(queries), Api(queries)
+    Handler.service, Handler.api, Handler.token = Service(queries), Api(queries), (asked.folder / TOKEN).read_text()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     ready = asked.folder / f"{ADDRESS}.new"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ JARS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "safe-
 """Where `.ci/need-spark` puts Delta's jars."""
 ADDRESS = "address"
 """The file that the process writes its port to when it is ready."""
+TOKEN = "token"
+"""The file of the token that every call needs."""
 TABLES = "tables"
 """The folder of its tables, each schema a folder in it."""
 FOR_TESTS = "--for-tests"
@@ -66,6 +69,16 @@ class LocalDatabricks:
         return int((self.home / ADDRESS).read_text())
 
     @property
+    def token(self) -> str:
+        """The token that every call needs; once made, as long as the tables."""
+        return (self.home / TOKEN).read_text()
+
+    def _make_token(self) -> None:
+        if not (self.home / TOKEN).exists():
+            with open(os.open(self.home / TOKEN, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(f"dapi{secrets.token_hex(16)}")
+
+    @property
     def is_running(self) -> bool:
         """Whether it was started and has not ended."""
         started = self._started()
@@ -82,6 +95,7 @@ class LocalDatabricks:
             raise RuntimeError(f"The local Databricks SQL warehouse {reason}. Nothing was started.")
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / ADDRESS).unlink(missing_ok=True)
+        self._make_token()
         root = str(Path(__file__).parents[3])
         mode = [FOR_TESTS] if self._for_tests else []
         with (self.home / "log").open("ab") as log:
@@ -129,7 +143,7 @@ class LocalDatabricks:
             "host": "127.0.0.1",
             "port": port,
             "schema": "http",
-            "password": "x",
+            "password": self.token,
             "extra": found | extra,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 from databricks.sql.exc import Error, RequestError
 
@@ -19,6 +20,8 @@ _ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATAL
 _ASIDE = re.compile(r"\b(stage|backup)__")
 _NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
 _AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
+
+_NOT_LET_IN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 def is_conflict(error: Exception) -> bool:
@@ -49,11 +52,16 @@ def translated(what: str) -> Iterator[None]:
 
     :raises PublishRefused: rows break a constraint of the table that they were to land in.
     :raises ConnectionLost: the warehouse was not reached; may work later.
-    :raises WarehouseError: everything else.
+    :raises WarehouseError: everything else; also a login that is refused, which no retry mends.
     """
     try:
         yield
     except RequestError as exc:
+        if (exc.context or {}).get("http-code") in _NOT_LET_IN:
+            raise WarehouseError(
+                f"{what} failed: Databricks does not let compute.conn_id in: {message(exc)} Nothing was written. Look at the "
+                "connection's login, and whether it may use the SQL warehouse."
+            ) from exc
         raise ConnectionLost(f"{what} lost the connection to Databricks: {message(exc)} Try again.") from exc
     except Error as exc:
         if _BROKEN.search(str(exc)):

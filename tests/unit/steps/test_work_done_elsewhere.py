@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
-from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.steps.work import Work, utc_now
 
 RIGS: list[Any] = [InterruptedDuckDB]
 if postgres_server.is_installed():
@@ -93,7 +94,8 @@ class Team:
         self.cancelled.append(handle)
 
     def work(self, **changes: Any) -> Work:
-        return replace(self.world.work(), elsewhere=lambda spec: self, pause=lambda seconds: None, **changes)
+        parts: dict[str, Any] = {"elsewhere": lambda spec: self, "pause": lambda seconds: None}
+        return replace(self.world.work(), **parts | changes)
 
 
 @pytest.fixture(params=RIGS, ids=lambda rig: rig.name)
@@ -189,6 +191,24 @@ def test_a_stop_ends_the_run(on_duckdb: World) -> None:
     assert len(team.runs) == 2, "a run that was ended is not gone on with"
 
 
+def test_a_run_is_not_waited_for_longer_than_its_timeout_which_begins_when_it_was_asked_for(
+    on_duckdb: World,
+) -> None:
+    on_duckdb.spec = by_dag(timeout="2m", poll_every="50s")
+    team, clock = Team(on_duckdb, looks=100), [utc_now()]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += timedelta(seconds=seconds)
+
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(CodeFailed, match=r"not over after 2m.*Raise the timeout"):
+        stage_batch(team.work(pause=pause, now=lambda: clock[0]), keys)
+    assert [round(seconds) for seconds in pauses] == [50, 50, 20]
+    assert team.cancelled == list(team.runs)
+
+
 def test_a_run_that_wrote_the_published_table_stops_the_backfill(world: World) -> None:
     def publish() -> None:
         world.engine.execute(f"UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '{DAYS[0]}'")
@@ -205,20 +225,40 @@ def _killed_while_it_waits(place: Place) -> None:
     stage_batch(replace(Team(world, looks=100).work(), pause=lambda _: die()), _KEYS)
 
 
+class Dying(Team):
+    """A run is begun, and the worker does not live to hear of it."""
+
+    def submit(self, name: str, told: Mapping[str, Any]) -> str:
+        super().submit(name, told)
+        die()
+
+
+def _killed_while_it_submits(place: Place) -> None:
+    world = place.open()
+    world.spec = by_dag()
+    stage_batch(Dying(world).work(), _KEYS)
+
+
 _KEYS = (DAYS[0],)
 
 
-def test_the_run_of_a_worker_that_was_killed_is_gone_on_with(place: Place) -> None:
+@pytest.mark.parametrize("killed", [_killed_while_it_submits, _killed_while_it_waits])
+def test_the_run_of_a_worker_that_was_killed_is_gone_on_with(place: Place, killed: Callable[[Place], None]) -> None:
     world = place.open()
     world.spec = by_dag()
     world.scope(**ONE)
-    assert not survives(_killed_while_it_waits, (place,))
-    (begun,) = world.ledger.events(world.id, "elsewhere.sent")
+    assert not survives(killed, (place,))
+    (sent,) = world.ledger.events(world.id, "elsewhere.sent")
+    name, address = sent.detail["name"], sent.detail["address"]
 
     team = Team(world, looks=0)
+    known = [event.detail["handle"] for event in world.ledger.events(world.id, "elsewhere.begun")]
+    if known:
+        team.runs[name] = {"partition_key": DAYS[0], **address, "looks": 0}
     assert stage_batch(team.work(), _KEYS).rows == PER_DAY
-    assert team.asked == [begun.detail["name"]]
-    assert begun.detail["address"].items() <= team.runs[begun.detail["name"]].items()
+    assert known == ([name] if killed is _killed_while_it_waits else [])
+    assert team.asked == ([] if known else [name]), "by the same name nothing is begun twice"
+    assert address.items() <= team.runs[name].items()
     assert [event.detail["reason"] for event in world.ledger.events(world.id, "elsewhere.over")] == [
         "its rows were taken"
     ]

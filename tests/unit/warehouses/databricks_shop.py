@@ -32,7 +32,7 @@ def rows(sql: str) -> list[tuple[Any, ...]]:
 def open_warehouse(**settings: Any) -> Warehouse:
     from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 
-    return DatabricksWarehouse(client.connect, **{"lock_timeout": timedelta(seconds=30)} | settings)
+    return DatabricksWarehouse(client.bounded, **{"lock_timeout": timedelta(seconds=30)} | settings)
 
 
 def create() -> None:

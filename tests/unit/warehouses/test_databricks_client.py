@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import time
+from http import HTTPStatus
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from databricks_local import client
 from databricks_shop import DAY, TABLE, create, needs_spark
 
+pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
+
+from databricks.sql.exc import ServerOperationError
+
 from airflow_backfill_provider.connections import warehouse_for
+from airflow_backfill_provider.errors import ConnectionLost, WarehouseError
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.warehouses.base import Published
+from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 
 pytestmark = [
     needs_spark,
@@ -25,18 +34,21 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LOCAL_DATABRICKS", json.dumps(client.connection()))
 
 
-def test_a_spec_s_connection_opens_the_warehouse_through_airflow_s_hook() -> None:
-    create()
-    spec = BackfillSpec.model_validate(
+def shop(conn_id: str) -> BackfillSpec:
+    return BackfillSpec.model_validate(
         {
             "name": "shop",
             "target": {"table": TABLE, "partition_by": "day", "key": ["id"]},
             "transform": {"sql": "SELECT 1 AS id"},
-            "compute": {"conn_id": "local_databricks"},
+            "compute": {"conn_id": conn_id},
         }
     )
 
-    warehouse = warehouse_for(spec)
+
+def test_a_spec_s_connection_opens_the_warehouse_through_airflow_s_hook() -> None:
+    create()
+
+    warehouse = warehouse_for(shop("local_databricks"))
     target = warehouse.describe(TABLE, "day", ["id"])
 
     assert [column.type for column in target.columns] == ["BIGINT", "DATE", "DECIMAL(12,2)"]
@@ -68,6 +80,26 @@ def test_a_statement_is_submitted_polled_and_cancelled_by_its_id() -> None:
     while hook.get_sql_statement_state(endless).is_running and time.monotonic() < deadline:
         time.sleep(0.2)
     assert hook.get_sql_statement_state(endless).state == "CANCELED"
+
+
+def test_whoever_has_another_token_is_refused_by_the_client_and_by_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_STRANGER", json.dumps(client.connection() | {"password": "dapi0123"}))
+    warehouse = warehouse_for(shop("stranger"))
+    with pytest.raises(WarehouseError, match=r"does not let compute\.conn_id in") as refused:
+        warehouse.describe(TABLE, "day", ["id"])
+    assert not isinstance(refused.value, ConnectionLost), "which would be tried again"
+    assert isinstance(warehouse, DatabricksWarehouse)
+    assert warehouse._statement_api is not None
+    with pytest.raises(ServerOperationError, match="Invalid access token"):
+        warehouse._statement_api.submit("SELECT 1")
+
+
+def test_whoever_has_none_is_asked_for_one() -> None:
+    found = client.connection()
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"http://{found['host']}:{found['port']}/api/2.0/sql/warehouses")
+    assert refused.value.code == HTTPStatus.UNAUTHORIZED
+    refused.value.close()
 
 
 def test_a_connection_of_the_suite_is_the_real_client_s() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from databricks_local import client
+from databricks_local.bounds import require_bounded
 from databricks_shop import DAY, TABLE, create, needs_spark, rows, select
 
 from airflow_backfill_provider.connections import warehouse_for
@@ -46,7 +47,16 @@ def open_shop(**compute: Any) -> Warehouse:
 
 @pytest.fixture
 def warehouse(monkeypatch: pytest.MonkeyPatch) -> Iterator[Warehouse]:
+    from airflow.providers.databricks.hooks.databricks import DatabricksHook
+
     monkeypatch.setenv("AIRFLOW_CONN_LOCAL_DATABRICKS", json.dumps(client.connection()))
+    post = DatabricksHook.post_sql_statement
+
+    def bounded(hook: DatabricksHook, json: dict[str, Any]) -> str:
+        require_bounded(json["statement"])
+        return str(post(hook, json))
+
+    monkeypatch.setattr(DatabricksHook, "post_sql_statement", bounded)
     create()
     opened = open_shop()
     yield opened
