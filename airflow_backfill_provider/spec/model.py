@@ -24,7 +24,7 @@ from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.approval import ApprovalSpec
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
-from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison, OtherTable
 from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import faults
 from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
@@ -335,6 +335,13 @@ class BackfillSpec(Frozen):
     def comparisons(self) -> tuple[Comparison, ...]:
         """The comparisons that hold: those written, then those of the kind that are not."""
         return (*self.compare, *self.default_comparisons)
+
+    @property
+    def compared_tables(self) -> tuple[str, ...]:
+        """The other tables that staged rows are compared with, each once."""
+        others = (one.against for one in self.compare if not isinstance(one, CompareRows))
+        tables = [one.table for one in others if isinstance(one, OtherTable)]
+        return tuple(dict.fromkeys(tables))
 
     @property
     def default_comparisons(self) -> tuple[CompareRows, ...]:
