@@ -8,8 +8,8 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.recompute import PlannedEra
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.transforms import SqlTransform
-from airflow_backfill_provider.transform import may_read_table, over, reads_table
-from airflow_backfill_provider.warehouses.base import AFTERWARDS
+from airflow_backfill_provider.transform import may_read_table, other_tables, over, reads_table
+from airflow_backfill_provider.warehouses.base import AFTERWARDS, Target, Warehouse
 
 
 def require_order(spec: BackfillSpec, era: PlannedEra, dialect: str) -> None:
@@ -37,6 +37,20 @@ def require_order(spec: BackfillSpec, era: PlannedEra, dialect: str) -> None:
         raise SpecError(
             f"{era.file} reads {table} in a way that cannot be turned to staged rows. With transform.depends_on_past it needs to "
             "stand as a plain table in FROM or JOIN, without ONLY, sampling or a version. Nothing was done."
+        )
+
+
+def require_one_name(spec: BackfillSpec, era: PlannedEra, target: Target, warehouse: Warehouse) -> None:
+    """:raises SpecError: the SQL reads the table that it rebuilds by another name, where the order of partitions may matter."""
+    table, transform = spec.target.table, spec.transform
+    if not isinstance(transform, SqlTransform) or not era.first_sql or transform.depends_on_past is False:
+        return
+    if found := warehouse.aliases(target, other_tables(era.first_sql, table, warehouse.capabilities.dialect)):
+        raise SpecError(
+            f"{era.file} reads {', '.join(found)}, which shows rows of {table}, the table that it rebuilds. Each partition would read "
+            f"what is published of the others now, and not what they become. Read {table} itself, with transform.depends_on_past: "
+            "true, where a partition is made from those before it; or set transform.depends_on_past: false where it reads no "
+            "partition but its own. Nothing was done."
         )
 
 

@@ -71,8 +71,10 @@ class Plan(Frozen):
     arrived: str = ""
     """SQL that is true for the rows of the source that had arrived when the plan was made; empty without a cutoff."""
     source_versions: Mapping[str, int] = {}
-    """The version of each table that the SQL or the spec reads, by its name; every partition reads that one. Empty where
-    the engine keeps no versions."""
+    """The version of each table that the SQL or the spec reads, by its name; every partition that is staged from
+    now on reads that one. Empty where the engine keeps no versions."""
+    earlier_versions: Mapping[str, Mapping[str, int]] = {}
+    """The versions that partitions were staged from before a rebase left them as they were, by key. In no hash."""
     rows_outside: int
     """Published rows whose partition column is NULL: in no partition, never touched."""
     schema_section: tuple[ColumnFit, ...] = ()
@@ -119,6 +121,10 @@ class Plan(Frozen):
             return self
         now = {"arrived": self.live_reading.arrived, "source_versions": self.live_reading.source_versions}
         return self.model_copy(update=now)
+
+    def versions_read(self, partition: Partition) -> Mapping[str, int]:
+        """The version of each source that what is staged of the partition was computed from."""
+        return self.earlier_versions.get(partition.key, self.as_read([partition]).source_versions)
 
     @property
     def resolution(self) -> Resolution:

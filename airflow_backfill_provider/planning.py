@@ -17,7 +17,7 @@ from airflow_backfill_provider.cautions import (
     row_cautions,
     swap_cautions,
 )
-from airflow_backfill_provider.chain_order import require_chain, require_order
+from airflow_backfill_provider.chain_order import require_chain, require_one_name, require_order
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.control_period import published_control
 from airflow_backfill_provider.cutoff import arrived_by
@@ -32,6 +32,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec_fit import checkable_constraints, require_fit
 from airflow_backfill_provider.target_fit import (
+    require_catalog_name,
     require_cuttable,
     require_hashable,
     require_mergeable,
@@ -89,6 +90,7 @@ def build_plan(
         )
     spec = with_compiled_model(spec, capabilities.dialect)
     described = warehouse.describe(spec.target.table, spec.target.partition_by, spec.target.key, target_reading(spec))
+    require_catalog_name(spec, described)
     require_swappable(spec, described)
     require_mergeable(spec, described)
     target, unchecked = checkable_constraints(described, capabilities.dialect)
@@ -131,6 +133,7 @@ def build_plan(
     for members in (tuple(of_era) for _, of_era in groupby(partitions, key=spec.era_of)):
         era = recomputer.plan(members)
         require_order(spec, era, capabilities.dialect)
+        require_one_name(spec, era, target, warehouse)
         eras.append(era)
         fits += recomputer.fits(era, target, warehouse)
         discarded += [column.name for column in recomputer.surplus(era, target, warehouse)]
@@ -141,6 +144,7 @@ def build_plan(
     if partitions:
         warnings += warehouse.source_cautions(versions, since=_first_run(partitions), needed=_may_take(spec))
         warnings += warehouse.receipt_cautions(target, needed=spec.rollback.keep_for)
+        warnings += warehouse.reader_cautions(target)
     SourceReading(spec, warehouse, target, arrived="", versions=versions).require_arrivals(partitions)
     if discarded:
         warnings.append(
@@ -149,6 +153,8 @@ def build_plan(
     baseline = warehouse.fingerprint(target, Published(), partitions) if partitions else {}
     control = published_control(spec, warehouse, target, partitions, now) if partitions else {}
     require_unpublished(spec, baseline)
+    if spec.publish.deletes_rows:
+        warnings += warehouse.upkeep(target, deleted=sum(mark.rows for mark in baseline.values()))
     if partitions and spec.kind != "first_load" and not any(mark.rows for mark in baseline.values()):
         warnings.append(f"{spec.target.table} has no row in the whole range: is this the right table and range?")
     outside = warehouse.outside_rows(target).null_partition

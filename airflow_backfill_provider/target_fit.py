@@ -19,6 +19,19 @@ def require_one_host(spec: BackfillSpec, capabilities: Capabilities, spans_hosts
         )
 
 
+def require_catalog_name(spec: BackfillSpec, target: Target) -> None:
+    """:raises SpecError: the spec spells the table otherwise than the catalog does.
+
+    Scheduled runs that guard the table, or wait for it, do not look into the warehouse: they know it by the spec's name alone.
+    """
+    if spec.target.table != target.table:
+        raise SpecError(
+            f"target.table is {spec.target.table}, and the catalog calls that table {target.table}. Write {target.table}: scheduled "
+            "runs that guard the table (hold_partitions) or wait for it (PartitionSettledSensor) know it by this name alone. "
+            "Nothing was done."
+        )
+
+
 def require_swappable(spec: BackfillSpec, target: Target) -> None:
     """:raises SpecError: view_swap of a table, or another mechanism on a view."""
     swaps = spec.publish.mechanism == "view_swap"

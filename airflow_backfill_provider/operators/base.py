@@ -106,7 +106,7 @@ class BackfillOperator(BaseOperator):
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
         from airflow_backfill_provider.connections import open_ledger, warehouse_for
-        from airflow_backfill_provider.operators.dag_runs import dag_runs
+        from airflow_backfill_provider.operators.elsewhere import elsewhere_of
         from airflow_backfill_provider.operators.stats import AirflowStats
         from airflow_backfill_provider.operators.throttle import measure
         from airflow_backfill_provider.steps.throttle import Throttling
@@ -132,11 +132,12 @@ class BackfillOperator(BaseOperator):
                     ledger=ledger,
                     by=by,
                     check_throttle=throttling,
+                    measure_lag=throttling.measure_lag,
                     metrics=metrics,
                     check_stop=stop_signal(context, self.spec.name, every=self.stop_signal_age)
                     if self.heeds_stop_signals
                     else go_on,
-                    elsewhere=lambda spec: dag_runs(spec, context),
+                    elsewhere=lambda spec: elsewhere_of(spec, context),
                     pause=self._pause,
                     run_id=run.run_id,
                     clear_number=clear_number,

@@ -10,25 +10,13 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
 
-from airflow_backfill_provider.errors import CodeFailed, TransformRefused
+from airflow_backfill_provider.errors import CodeFailed
 from airflow_backfill_provider.spec.dag_run import DagRunSpec
-from airflow_backfill_provider.spec.model import BackfillSpec
-from airflow_backfill_provider.spec.transforms import DagTransform
 
 if TYPE_CHECKING:
-    from airflow_backfill_provider.recompute import Elsewhere, Progress
+    from airflow_backfill_provider.recompute import Progress
 
 _GOING = (DagRunState.QUEUED, DagRunState.RUNNING)
-
-
-def dag_runs(spec: BackfillSpec, context: Context) -> Elsewhere:
-    """Where the runs of the spec's DAG are.
-
-    :raises TransformRefused: its transform is another.
-    """
-    if not isinstance(spec.transform, DagTransform):
-        raise TransformRefused(f"{spec.transform.origin} is no DAG.")
-    return DagRuns(spec.transform.dag, context)
 
 
 class DagRuns:

@@ -58,6 +58,12 @@ class ElsewhereRecomputer(CodeRecomputer):
     def fits(self, era: PlannedEra, target: Target, warehouse: Warehouse) -> tuple[ColumnFit, ...]:
         if why := warehouse.capabilities.takes_nothing_from_elsewhere:
             raise TransformRefused(f"{self._transform.origin}: {why} Nothing was staged.")
+        if self._runs.dialect not in ("", warehouse.capabilities.dialect):
+            raise TransformRefused(
+                f"The {self._transform.origin} can put its rows into a table of {self._runs.dialect} alone, and compute.conn_id leads to "
+                f"{warehouse.capabilities.engine}. Nothing was staged. Name the connection of the target's own warehouse, or use "
+                "transform.dag."
+            )
         return ()
 
     def text(self, first: Partition) -> str:

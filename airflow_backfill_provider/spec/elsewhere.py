@@ -40,6 +40,11 @@ class ElsewhereSpec(Frozen):
     def call(self) -> str:
         """What is done for each partition, up to what it is told: a sentence without its end."""
 
+    @property
+    def dialect(self) -> str:
+        """The SQL dialect of the one engine that such a run can put rows into; empty where any with a place for them will do."""
+        return ""
+
     @staticmethod
     def refuse_told(names: Iterable[str]) -> None:
         """:raises ValueError: one of these is a name by which a run is told of its partition."""

@@ -187,6 +187,11 @@ class PublishSpec(Frozen):
     """Refuse a plan whose longest commit is estimated to keep other writers out of the table for longer than this."""
 
     @property
+    def deletes_rows(self) -> bool:
+        """Whether rows of the table are deleted, and not left in a table that another one takes the place of."""
+        return not self.swap and self.mechanism != "view_swap"
+
+    @property
     def commits(self) -> str:
         """How the range becomes visible, in words."""
         if self.swap:

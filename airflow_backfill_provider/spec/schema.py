@@ -19,7 +19,12 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 
 _SPEC = "airflow_backfill_provider.spec."
 _BOUND = {"type": ["number", "string"], "pattern": r"^\s*[-+]?[0-9.]+\s*%?\s*$"}
-_WAYS = {"python": "PythonTransform", "dbt": "DbtTransform", "dag": "DagTransform"}
+_WAYS = {
+    "python": "PythonTransform",
+    "dbt": "DbtTransform",
+    "dag": "DagTransform",
+    "databricks_job": "DatabricksJobTransform",
+}
 """The model of a transform by the key that only it has; without any, it is SQL."""
 _CHANGE = {
     "description": "[low, high]: two numbers, or two percentages of the old value.",
@@ -51,7 +56,8 @@ def spec_schema() -> dict[str, Any]:
         del definitions["DbtTransform"]["properties"][name]
     del definitions["CompiledModel"]
     for name in ("params", "logical_date", "scope"):
-        del definitions["DagTransform"]["properties"][name]
+        for way in ("DagTransform", "DatabricksJobTransform"):
+            del definitions[way]["properties"][name]
     # Not oneOf: an editor would only say that neither way fits.
     way_of = {key: {"$ref": f"#/$defs/{name}"} for key, name in _WAYS.items()}
     schema["properties"]["transform"] = _by_key(way_of, {"$ref": "#/$defs/SqlTransform"})

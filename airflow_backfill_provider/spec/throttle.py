@@ -54,6 +54,8 @@ class Throttle(Frozen):
     """The Airflow connection that ``sql`` is run through."""
     max: float | None = None
     """The backfill waits while the number is above this."""
+    live_lag: bool = False
+    """It says how far the live pipeline is behind: looked at when the plan is made and after the publish too, and reported."""
     quiet_hours: Annotated[str, AfterValidator(_hours)] | None = None
     """Hours in which it waits: ``08:00-18:00``; ``22:00-06:00`` begins in the evening of a day."""
     days: Annotated[tuple[Day, ...], Field(min_length=1)] = _WEEK
@@ -75,6 +77,8 @@ class Throttle(Frozen):
             raise ValueError("sql and callable need max, the number above which to wait; quiet_hours has none")
         if (self.conn_id is None) != (self.sql is None):
             raise ValueError("sql needs conn_id, the connection it is run through; nothing else has one")
+        if self.live_lag and self.quiet_hours is not None:
+            raise ValueError("quiet_hours measure no lag; live_lag goes with sql or callable")
         if self.every < _SHORTEST_WAIT:
             raise ValueError("every is at least 10s, since each look starts a task anew")
         return self

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, fiel
 
 from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.dag_run import DagRunSpec
+from airflow_backfill_provider.spec.databricks_job import DatabricksJobSpec
 from airflow_backfill_provider.spec.dbt import CompiledModel, DbtModel
 from airflow_backfill_provider.spec.elsewhere import ElsewhereSpec
 from airflow_backfill_provider.spec.eras import Era, era_at
@@ -301,12 +302,36 @@ class DagTransform(ElsewhereTransform):
         return {"dag": self.dag.dag_id, "conf": self.dag.conf}
 
 
+class DatabricksJobTransform(ElsewhereTransform):
+    """A Databricks job or notebook of the team that is run for each partition."""
+
+    databricks_job: DatabricksJobSpec
+
+    @property
+    def runs(self) -> DatabricksJobSpec:
+        return self.databricks_job
+
+    @property
+    def origin(self) -> str:
+        return self.databricks_job.name
+
+    @property
+    def extras_key(self) -> str:
+        return "transform.databricks_job.parameters"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        job = self.databricks_job
+        return {"job_id": job.job_id, "notebook": job.notebook, "parameters": job.parameters}
+
+
 _WAYS: dict[str, type[TransformSpec]] = {
     "sql": SqlTransform,
     "eras": SqlTransform,
     "python": PythonTransform,
     "dbt": DbtTransform,
     "dag": DagTransform,
+    "databricks_job": DatabricksJobTransform,
 }
 """The key that only this way has."""
 
@@ -329,7 +354,8 @@ Transform = Annotated[
     Annotated[SqlTransform, Tag("SqlTransform")]
     | Annotated[PythonTransform, Tag("PythonTransform")]
     | Annotated[DbtTransform, Tag("DbtTransform")]
-    | Annotated[DagTransform, Tag("DagTransform")],
+    | Annotated[DagTransform, Tag("DagTransform")]
+    | Annotated[DatabricksJobTransform, Tag("DatabricksJobTransform")],
     Discriminator(_way_of),
     BeforeValidator(_one_way),
 ]

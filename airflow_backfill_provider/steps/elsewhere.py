@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any
 
 from airflow_backfill_provider.errors import BackfillError, CodeFailed, Stopped
@@ -122,9 +123,12 @@ def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:
 
 
 def _new(work: Work, plan: Plan, partition: Partition, landing: Landing) -> Errand:
-    """The next run of the partition, on record before it is submitted: whoever comes next asks for the same."""
+    """The next run of the partition, on record before it is submitted: whoever comes next asks for the same.
+
+    A ledger that was made anew counts from one again, and a run of that name may be there: the name has a token beside the number.
+    """
     before = [one for one in work.ledger.events(work.backfill_id, SENT_EVENT) if one.detail["key"] == partition.key]
-    name = f"safe_backfill__{work.backfill_id}__{_plain(partition.key)}__{len(before) + 1}"
+    name = f"safe_backfill__{work.backfill_id}__{_plain(partition.key)}__{len(before) + 1}_{token_hex(3)}"
     errand = Errand(name, dict(landing.address), work.now())
     detail = {
         "key": partition.key,

@@ -16,6 +16,7 @@ from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.live import unclaimed
+from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import change
 from airflow_backfill_provider.steps.metrics import OUTCOMES
@@ -49,6 +50,12 @@ def publish(work: Work) -> PublishResult:
     :raises StageChanged: staged rows are not the validated ones; likewise.
     """
     work.stop_or_go()
+    result = _publish(work)
+    work.measure_lag(Moment.AFTER)
+    return result
+
+
+def _publish(work: Work) -> PublishResult:
     stored = work.stored_plan()
     if stored.request.drill:
         raise PublishRefused(f"Backfill {work.backfill_id} is a drill, which publishes nothing, whatever it found.")
@@ -108,7 +115,21 @@ def publish(work: Work) -> PublishResult:
             raise
     else:
         written = settle(work, plan)
-    return replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
+    result = replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
+    _advise(work, plan, receipts)
+    return result
+
+
+def _advise(work: Work, plan: Plan, receipts: Sequence[Receipt | None]) -> None:
+    """Log what the table needs now; whatever comes of that, the range is published."""
+    deleted = sum(receipt.deleted for receipt in receipts if receipt is not None)
+    if not plan.spec.publish.deletes_rows:
+        return
+    try:
+        for sentence in work.warehouse.upkeep(plan.target, deleted=deleted):
+            work.log.info("%s", sentence)
+    except BackfillError as error:
+        work.log.warning("What %s needs after the publish could not be read: %s", plan.target.table, error)
 
 
 def _publish_unit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +21,11 @@ from airflow_backfill_provider.spec.model import SourceSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.drill import claimed
 from airflow_backfill_provider.steps.gates import is_needed, not_needed
+from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.warehouses.base import Published
+from airflow_backfill_provider.warehouses.base import Published, Versions
 from airflow_backfill_provider.windows import merge
 
 
@@ -98,6 +99,7 @@ def scope(
         ),
         by=work.by,
     )
+    work.measure_lag(Moment.BEFORE)
     _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=False)
 
@@ -210,11 +212,13 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
         resolution=plan.resolution,
         pinned=None if restaged else plan.source_versions,
     )
-    kept: dict[str, Any] = {"baseline": plan.baseline}
+    kept: dict[str, Any] = {"baseline": plan.baseline, "earlier_versions": {} if restaged else plan.earlier_versions}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):
+        # Another column's arrivals cannot be compared with these; what is staged already came before any of its own was kept.
+        same = _arrival_of(work.spec.source) == _arrival_of(plan.spec.source)
         kept |= {
             "source_rows": plan.source_rows,
-            "source_newest": plan.source_newest,
+            "source_newest": plan.source_newest if same else {},
             "live_reading": plan.live_reading,
         }
     return fresh.model_copy(update=kept)
@@ -222,14 +226,18 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
 
 def _read_of(source: SourceSpec | None) -> SourceSpec | None:
     """What decides which rows are counted."""
-    return source and source.model_copy(update={"on_moved": "refuse", "history": ()})
+    return source and source.model_copy(update={"on_moved": "refuse", "history": (), "watermark": None})
+
+
+def _arrival_of(source: SourceSpec | None) -> str | None:
+    return None if source is None else source.arrival
 
 
 def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     """Read the published range and the source again; the partitions that moved in either get their new facts.
 
-    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from. Live
-    ones that are not staged yet have not moved: they are read when they are.
+    They are staged again, from the latest versions of their sources; what did not move keeps what it was staged from, and the
+    plan remembers which version that was. Live ones that are not staged yet have not moved: they are read when they are.
     """
     current = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
     require_unpublished(plan.spec, current)
@@ -244,15 +252,36 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
     moved = {
         key
         for key in plan.keys
-        if key not in unread and (current[key] != plan.baseline[key] or sources.get(key) != plan.source_rows.get(key))
+        if key not in unread
+        and (
+            current[key] != plan.baseline[key]
+            or sources.get(key) != plan.source_rows.get(key)
+            or newest.get(key) != plan.source_newest.get(key, newest.get(key))
+        )
     }
     if not moved:
         return plan, moved
     if plan.spec.transform.is_chained:
         first = next(number for number, key in enumerate(plan.keys) if key in moved)
         moved = set(plan.keys[first:])  # each is made from those before it
-    facts = {"baseline": current, "source_rows": sources, "source_newest": newest, "source_versions": versions}
+    facts = {
+        "baseline": current,
+        "source_rows": sources,
+        "source_newest": {key: at for key, at in newest.items() if key in moved or key in plan.source_newest},
+        "source_versions": versions,
+        "earlier_versions": _earlier_versions(work, plan, versions, moved),
+    }
     return plan.model_copy(update=facts), moved
+
+
+def _earlier_versions(
+    work: Work, plan: Plan, versions: Versions, moved: Collection[str]
+) -> dict[str, Mapping[str, int]]:
+    """Of each partition that keeps rows which were staged from versions that are not these."""
+    records = work.ledger.partitions(plan.backfill_id)
+    kept = [one for one in plan.partitions if one.key not in moved and records[one.key].staged_intent is not None]
+    read = {one.key: plan.versions_read(one) for one in kept}
+    return {key: earlier for key, earlier in read.items() if earlier != versions}
 
 
 def _revise(work: Work, plan: Plan, run: Run, restage: Collection[str], reason: str) -> None:

@@ -7,7 +7,7 @@ where the spec names its column, the version of each source where the engine kee
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -106,16 +106,20 @@ def _published(ledger: Ledger, name: str) -> list[tuple[str, Plan, list[Partitio
     return found
 
 
+def _by_versions(plan: Plan, partitions: Sequence[Partition]) -> list[tuple[Mapping[str, int], list[Partition]]]:
+    """The partitions that were computed from the same versions of their sources, together."""
+    found: dict[frozenset[tuple[str, int]], list[Partition]] = {}
+    for one in partitions:
+        found.setdefault(frozenset(plan.versions_read(one).items()), []).append(one)
+    return [(dict(versions), members) for versions, members in found.items()]
+
+
 def _moved_sources(plan: Plan, warehouse: Warehouse, partitions: Sequence[Partition]) -> dict[str, str]:
     """In words, by key, what the sources have that they had not when the partition was computed, or the reverse."""
     latest = latest_versions(plan.spec, warehouse, plan.eras)
     moved: dict[str, str] = {}
-    for members in (
-        [one for one in partitions if one in plan.settled],
-        [one for one in partitions if one in plan.live],
-    ):
-        versions = dict(plan.as_read(members).source_versions)
-        if not members or (versions and versions == latest):
+    for versions, members in _by_versions(plan, partitions):
+        if versions and versions == latest:
             continue
         if plan.spec.source is None:
             newer = [f"{table} is at version {latest.get(table)}, was {was}" for table, was in versions.items()]

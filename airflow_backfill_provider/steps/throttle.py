@@ -14,6 +14,7 @@ from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.steps.live_lag import LAG_EVENT, Moment
 from airflow_backfill_provider.steps.metrics import THROTTLED_SECONDS, Metrics, Untold
 from airflow_backfill_provider.steps.way_on import clear_command, published_so_far
 
@@ -101,6 +102,26 @@ class Throttling:
             reason.until,
         )
 
+    def measure_lag(self, moment: Moment) -> None:
+        """Look at every live lag, for the audit trail alone; one that cannot be read stands there as that."""
+        for throttle in self.throttles:
+            if throttle.live_lag:
+                try:
+                    self._measured(throttle, moment)
+                except Exception as error:  # whatever it is, nothing hangs on this number
+                    log.warning("The live lag %s cannot be read.", throttle.name, exc_info=error)
+
+    def _measured(self, throttle: Throttle, moment: Moment) -> float:
+        """What the condition measures now; of a live lag it goes into the audit trail. Raises what the probe does."""
+        value: float | None = None
+        try:
+            value = _number(self.probe(throttle))
+            return value
+        finally:
+            if throttle.live_lag:
+                detail = {"name": throttle.name, "moment": moment, "value": value, "limit": throttle.max}
+                self.ledger.record_event(self.backfill_id, LAG_EVENT, by=self.by, detail=detail)
+
     def _require_patience(self) -> None:
         """Stop once a task of this try of the run has given up; a run that was cleared since, or another run, goes on."""
         here = (self.run_id, self.clear_number)
@@ -121,7 +142,7 @@ class Throttling:
                 continue
             again_at = now + throttle.every
             try:
-                value = _number(self.probe(throttle))
+                value = self._measured(throttle, Moment.DURING)
             except Exception as error:  # whatever it is, nobody knows whether the others are well
                 log.warning("The throttle %s cannot be read.", throttle.name, exc_info=error)
                 said = next(iter(str(error).splitlines()), "")[:200]

@@ -23,6 +23,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.metrics import Metrics, Untold
 from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.base import Fingerprint, StagedPartition, Warehouse
@@ -31,6 +32,10 @@ from airflow_backfill_provider.windows import Partition
 
 def go_on() -> None:
     """The stop signal of a caller that has none."""
+
+
+def unmeasured(moment: Moment) -> None:
+    """For a caller that has no live lag to look at."""
 
 
 def nowhere(spec: BackfillSpec) -> Elsewhere:
@@ -61,6 +66,8 @@ class Work:
     """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     check_throttle: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
+    measure_lag: Callable[[Moment], None] = unmeasured
+    """Looks at every live lag and records what it found; never raises what a probe does."""
     elsewhere: Callable[[BackfillSpec], Elsewhere] = nowhere
     """Where the spec's transform runs, if that is elsewhere."""
     pause: Callable[[float], None] = time.sleep

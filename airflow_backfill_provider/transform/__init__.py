@@ -9,7 +9,7 @@ from airflow_backfill_provider.transform.event_time import EventTime, cut_to_win
 from airflow_backfill_provider.transform.lint import ORDER_DEPENDENT, Finding, lint, unrepeatable
 from airflow_backfill_provider.transform.parse import require_query, to_select
 from airflow_backfill_provider.transform.render import names_of, render, sql_of
-from airflow_backfill_provider.transform.second_run import may_read_table, over, reads_table, reordered
+from airflow_backfill_provider.transform.second_run import may_read_table, other_tables, over, reads_table, reordered
 from airflow_backfill_provider.windows import Partition
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "may_read_table",
     "names_of",
     "only",
+    "other_tables",
     "over",
     "prepare",
     "quoted",

@@ -34,6 +34,13 @@ def may_read_table(select: str, target: str, dialect: str) -> bool:
     )
 
 
+def other_tables(select: str, target: str, dialect: str) -> tuple[str, ...]:
+    """The dotted names of all other tables that the SELECT reads."""
+    found = tables_read(sqlglot.parse_one(select, dialect=dialect))
+    names = (".".join(part.name for part in table.parts) for table in found if not same_table(table, target, dialect))
+    return tuple(dict.fromkeys(names))
+
+
 def over(select: str, target: str, other: str, dialect: str) -> str | None:
     """The SELECT with another table, named as SQL, in the place of its target; None when it does not read that, or not as a table."""
     tree = sqlglot.parse_one(select, dialect=dialect)

@@ -538,6 +538,14 @@ class Warehouse(Protocol):
         """
         ...
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        """Which of these dotted names are other names of the target's rows; read only.
+
+        A view that reads the table, also through other views; a partition of it; the table behind a target that is a view.
+        What the engine cannot look behind, a function for example, is not among them, nor what is not there.
+        """
+        ...
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         """The latest version of every table that one of the SELECTs reads, and of these tables; read only.
 
@@ -563,6 +571,20 @@ class Warehouse(Protocol):
 
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         """What speaks against finding the receipt of a publish for that long, a sentence each; read only."""
+        ...
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        """Who is sent the changes of the table, and what a publish is to them, a sentence each; read only.
+
+        Empty where nobody is. What the engine cannot know of its readers is said as well.
+        """
+        ...
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        """What the table needs once a publish has deleted so many of its rows, a sentence each; read only.
+
+        Empty where an engine takes deleted rows away by itself, or none was deleted.
+        """
         ...
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:

@@ -93,6 +93,20 @@ def receipts_soon_gone(table: str, properties: Mapping[str, str], needed: timede
     ]
 
 
+def sent_to_streams(table: str, properties: Mapping[str, str]) -> list[str]:
+    """What a publish is to those who read a table as a stream, a sentence each. No table knows them."""
+    said = [
+        f"Who reads {table} as a stream is not known. At the commit of a publish, which takes rows away, a Spark stream ends with an "
+        "error; with skipChangeCommits it goes on and never gets the new rows, with ignoreChanges it gets rows again that it had."
+    ]
+    if properties.get("delta.enableChangeDataFeed", "").casefold() == "true":
+        said.append(
+            f"{table} has a change data feed (delta.enableChangeDataFeed): to its readers a replacement is one version in which every "
+            "row of the range is deleted and those that land are inserted, also where a row stays the same."
+        )
+    return said
+
+
 def _kept(properties: Mapping[str, str], name: str) -> timedelta | None:
     return _length(properties[name]) if name in properties else _RETENTIONS[name]
 

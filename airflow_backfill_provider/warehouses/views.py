@@ -49,12 +49,16 @@ def _parts(table: exp.Table) -> tuple[str, ...]:
 
 
 def tables_read(sql: str, dialect: str) -> frozenset[tuple[str, ...]]:
-    """The names, part by part, of the tables that a view's statement reads; nothing when it cannot be understood."""
+    """The names, part by part, of the tables that a view's statement reads, without those that its own WITH defines.
+
+    Nothing when it cannot be understood.
+    """
     try:
         query = _query("", sql, dialect)
     except SpecError:
         return frozenset()
-    return frozenset(map(_parts, query.find_all(exp.Table)))
+    own = {(cte.alias,) for cte in query.find_all(exp.CTE)}
+    return frozenset(map(_parts, query.find_all(exp.Table))) - own
 
 
 def _query(view: str, sql: str, dialect: str) -> exp.Expr:

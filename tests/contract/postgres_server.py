@@ -24,7 +24,7 @@ def is_installed() -> bool:
 def start() -> URL:
     """The address of the server's first database; the login is its superuser."""
     record = Path(tempfile.gettempdir()) / f"safe-backfill-tests-{os.getpid()}.json"
-    settings = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "2"}
+    settings = {"fsync": "off", "max_connections": "200", "max_prepared_transactions": "2", "wal_level": "logical"}
     server = LocalPostgres(record, password="hunter2", login="trust", settings=settings)
     atexit.register(server.remove)
     server.create()

@@ -210,3 +210,17 @@ def test_a_type_that_keeps_every_value_is_lossless(
 )
 def test_a_type_that_may_change_a_value_is_not_lossless(warehouse: Warehouse, source: str, target: str) -> None:
     assert not warehouse.lossless(source, target)
+
+
+def test_other_names_of_the_table_s_rows_are_told_from_other_tables(orders: World) -> None:
+    if "view" in orders.engine.lacks:
+        pytest.skip("the engine has no views")
+    orders.engine.execute(
+        'CREATE TABLE analytics.customers ("id" BIGINT)',
+        "CREATE VIEW analytics.shown AS SELECT * FROM analytics.orders",
+        "CREATE VIEW analytics.shown_again AS SELECT * FROM analytics.shown",
+        "CREATE VIEW analytics.others AS SELECT * FROM analytics.customers",
+    )
+    names = ["analytics.orders", "analytics.shown", "analytics.shown_again", "analytics.others", "analytics.gone"]
+
+    assert orders.warehouse.aliases(orders.target, names) == ("analytics.shown", "analytics.shown_again")

@@ -5,4 +5,5 @@
     client    connections by the real client
     bounds    what no statement of the product may be
     tables    the tables of the shared Spark, emptied fast
+    shop      a published table there, for tests of the adapter alone
 """

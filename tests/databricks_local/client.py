@@ -14,7 +14,7 @@ from airflow_backfill_provider.demo.local_databricks.server import LocalDatabric
 from databricks_local.bounds import BoundedConnection, require_settings
 from databricks_local.tables import Tables
 
-__all__ = ["bounded", "connect", "connection", "missing", "shared", "tables"]
+__all__ = ["bounded", "connect", "connection", "forget", "missing", "shared", "tables"]
 
 
 @cache
@@ -63,6 +63,11 @@ def tables() -> Tables:
     found = _tables()
     found.clear()
     return found
+
+
+def forget() -> None:
+    """A test moves tables about itself, so none is counted on any more."""
+    _tables().forget()
 
 
 def run(*statements: str) -> None:

@@ -8,8 +8,9 @@ commit, or a read, of real Delta tables.
     server    starts the process and stops it by its id; the Airflow connection that leads to it
     serve     the process: HTTP on one port
     thrift    what `databricks-sql-connector` asks
-    rest      what the SQL Statement Execution API is asked
+    rest      what the SQL Statement Execution API and the Jobs API are asked
     queries   statements that run, their results, and how they are cancelled
+    jobs      notebooks that run, and how they are cancelled
     rows      what a statement returned
     spark     the session's settings, and the tables that a folder holds
 """

@@ -1,22 +1,25 @@
-"""What the SQL Statement Execution API is asked: submit, poll, cancel; and which SQL warehouses there are."""
+"""What the SQL Statement Execution API and the Jobs API are asked: submit, poll, cancel; and which SQL warehouses there are."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+from airflow_backfill_provider.demo.local_databricks.jobs import Jobs, Refused
 from airflow_backfill_provider.demo.local_databricks.queries import Queries, Query, State
 
 WAREHOUSE = "abc"
 _STATEMENT = re.compile(r"\A/api/2\.0/sql/statements/(?P<id>[0-9a-f-]+)(?P<cancel>/cancel)?\Z")
+_JOBS = re.compile(r"\A/api/2\.[12]/jobs/(?P<call>[a-z/-]+)\Z")
 _SECONDS = re.compile(r"\A(\d+)s\Z")
 
 
 class Api:
-    """The calls of Airflow's REST hook."""
+    """The calls of Airflow's REST hook. ``body`` is what a GET has behind its ``?``, too."""
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, jobs: Jobs) -> None:
         self._queries = queries
+        self._jobs = jobs
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The status of HTTP and what it carries."""
@@ -37,7 +40,34 @@ class Api:
                 query.cancel()
                 return 200, {}
             return 200, _described(query)
-        return 404, {"error_code": "ENDPOINT_NOT_FOUND", "message": f"{method} {path}"}
+        if match := _JOBS.match(path):
+            try:
+                return self._answer_of_jobs(method, match["call"], body)
+            except Refused as refused:
+                return 400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(refused)}
+        return _unknown(method, path)
+
+    def _answer_of_jobs(self, method: str, call: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        token = body.get("idempotency_token")
+        match method, call:
+            case "POST", "create":
+                return 200, {"job_id": self._jobs.create(body["tasks"])}
+            case "POST", "run-now":
+                return 200, {"run_id": self._jobs.run_now(body["job_id"], body.get("job_parameters", {}), token).id}
+            case "POST", "runs/submit":
+                return 200, {"run_id": self._jobs.submit(body["tasks"], {}, token).id}
+            case "GET", "runs/get":
+                run = self._jobs.find(int(body["run_id"]))
+                return 200, {"run_id": run.id, "state": run.state}
+            case "POST", "runs/cancel":
+                self._jobs.find(int(body["run_id"])).cancel()
+                return 200, {}
+            case _:
+                return _unknown(method, call)
+
+
+def _unknown(method: str, path: str) -> tuple[int, dict[str, Any]]:
+    return 404, {"error_code": "ENDPOINT_NOT_FOUND", "message": f"{method} {path}"}
 
 
 def _described(query: Query) -> dict[str, Any]:

@@ -15,11 +15,13 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from airflow_backfill_provider.demo.local_databricks import spark
+from airflow_backfill_provider.demo.local_databricks.jobs import Jobs
 from airflow_backfill_provider.demo.local_databricks.queries import Queries
 from airflow_backfill_provider.demo.local_databricks.rest import Api
-from airflow_backfill_provider.demo.local_databricks.server import ADDRESS, FOR_TESTS, TOKEN
+from airflow_backfill_provider.demo.local_databricks.server import ADDRESS, FOR_TESTS, TOKEN, WORKSPACE
 from airflow_backfill_provider.demo.local_databricks.thrift import Service
 
 _REFUSALS = {
@@ -43,12 +45,14 @@ class Handler(BaseHTTPRequestHandler):
         self._answer("POST")
 
     def _answer(self, method: str) -> None:
-        path, _, _ = self.path.partition("?")
+        path, _, query = self.path.partition("?")
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if (refusal := self._refusal()) is not None:
             self._send(refusal, "application/json", json.dumps(_REFUSALS[refusal]).encode())
         elif path.startswith("/api/"):
-            status, found = self.api.answer(method, path.rstrip("/"), json.loads(body or b"{}"))
+            status, found = self.api.answer(
+                method, path.rstrip("/"), dict(parse_qsl(query)) | json.loads(body or b"{}")
+            )
             self._send(status, "application/json", json.dumps(found).encode())
         else:
             self._send(200, "application/x-thrift", self.service.answer(body))
@@ -78,8 +82,13 @@ def main() -> None:
     asked = arguments.parse_args()
     if asked.for_tests:
         threading.Thread(target=_end_with_the_parent, args=(asked.folder,), daemon=True).start()
-    queries = Queries(spark.start(asked.jars, asked.folder, for_tests=asked.for_tests))
-    Handler.service, Handler.api, Handler.token = Service(queries), Api(queries), (asked.folder / TOKEN).read_text()
+    session = spark.start(asked.jars, asked.folder, for_tests=asked.for_tests)
+    queries, jobs = Queries(session), Jobs(session, asked.folder / WORKSPACE)
+    Handler.service, Handler.api, Handler.token = (
+        Service(queries),
+        Api(queries, jobs),
+        (asked.folder / TOKEN).read_text(),
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     ready = asked.folder / f"{ADDRESS}.new"

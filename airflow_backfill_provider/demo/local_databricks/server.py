@@ -23,6 +23,8 @@ ADDRESS = "address"
 """The file that the process writes its port to when it is ready."""
 TOKEN = "token"
 """The file of the token that every call needs."""
+WORKSPACE = "workspace"
+"""The folder of its notebooks."""
 TABLES = "tables"
 """The folder of its tables, each schema a folder in it."""
 FOR_TESTS = "--for-tests"
@@ -62,6 +64,11 @@ class LocalDatabricks:
     def tables(self) -> Path:
         """The folder of the tables: ``schema.db/table``."""
         return self.home / TABLES
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of its notebooks: ``/Shared/a`` is ``Shared/a.py`` or ``Shared/a.sql`` in it."""
+        return self.home / WORKSPACE
 
     @property
     def port(self) -> int:

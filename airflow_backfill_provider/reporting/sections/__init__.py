@@ -15,6 +15,7 @@ from airflow_backfill_provider.reporting.sections.control_period import control_
 from airflow_backfill_provider.reporting.sections.discarded import discarded
 from airflow_backfill_provider.reporting.sections.expectation import expected
 from airflow_backfill_provider.reporting.sections.inspected import inspected
+from airflow_backfill_provider.reporting.sections.live_lag import live_lag
 from airflow_backfill_provider.reporting.sections.meaning import meaning
 from airflow_backfill_provider.reporting.sections.not_proven import not_proven
 from airflow_backfill_provider.reporting.sections.old_and_new import old_and_new
@@ -39,6 +40,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     control_period,
     rehearsed,
     inspected,
+    live_lag,
     meaning,
     not_proven,
     way_back,

@@ -35,8 +35,10 @@ from airflow_backfill_provider.warehouses.base import (
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.databricks import catalog, receipts
+from airflow_backfill_provider.warehouses.databricks.aliases import aliases
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_absent, translated
+from airflow_backfill_provider.warehouses.databricks.landing import NO_CODE
 from airflow_backfill_provider.warehouses.databricks.publish import Conflict, Write, publish
 from airflow_backfill_provider.warehouses.databricks.session import Connect, Session, Sessions
 from airflow_backfill_provider.warehouses.databricks.stage import DatabricksStage
@@ -45,6 +47,7 @@ from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.types import lossless
 from airflow_backfill_provider.warehouses.databricks.versions import (
     as_of,
+    reader_cautions,
     receipt_cautions,
     require_versions,
     source_cautions,
@@ -102,8 +105,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
-            takes_no_code="Code that runs on an Airflow worker has no place to put its rows in on Databricks. Write the rule as SQL.",
-            takes_nothing_from_elsewhere="Work outside the warehouse has no place to put its rows in on Databricks. Write the rule as SQL.",
+            takes_no_code=NO_CODE,
             unproven=(
                 "Rows are compared by 64-bit hashes.",
                 "Receipts live in the table's history, as long as delta.logRetentionDuration keeps it (30 days by default).",
@@ -120,6 +122,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         with self._reading("Binding the transform") as session:
             return catalog.select_columns(session, select)
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}") as session:
+            return aliases(session, target.table, names)
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         with self._reading("Reading the versions of the sources") as session:
             return source_versions(session, selects, tables)
@@ -135,6 +141,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         with self._reading("Reading the table's properties") as session:
             return tuple(receipt_cautions(session, target.table, needed))
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading("Reading the table's properties") as session:
+            return tuple(reader_cautions(session, target.table))
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         """Refuse: a column is added in a commit of its own here, so that a publish could not take it back.
@@ -164,7 +174,15 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             with translated(f"Staging batch {label}"), self._sessions.session() as session:
                 with self._statements() as statements:
                     stage = DatabricksStage(
-                        session, statements, tell, self._storage, target, backfill_id, location, self.method
+                        session,
+                        statements,
+                        tell,
+                        self._storage,
+                        target,
+                        backfill_id,
+                        location,
+                        self.method,
+                        self._drop_quietly,
                     )
                     yield stage
         finally:
@@ -183,7 +201,15 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             if statements is None or not statements.ended_well(running.statement):
                 return ()
             stage = DatabricksStage(
-                session, statements, untold, self._storage, target, backfill_id, running.location, self.method
+                session,
+                statements,
+                untold,
+                self._storage,
+                target,
+                backfill_id,
+                running.location,
+                self.method,
+                self._drop_quietly,
             )
             try:
                 return stage.filled(partitions)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import sqlglot
@@ -34,11 +35,24 @@ Connect = Callable[[Mapping[str, str]], Connection]
 class Session:
     """One connection; the caller's own thread runs it, any thread may :meth:`cancel` it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, open_connection: Callable[[], Connection]) -> None:
+        self._open = open_connection
         self._cursor: Any = None
         self.is_cancelled = False
         """Whether it was ended, and so is of no more use."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connection = self._open()
+        self.run("SET TIME ZONE 'UTC'")
+
+    def begin_again(self) -> None:
+        """Take another connection: a warehouse ends one that nothing was asked on for long.
+
+        :raises WarehouseError: it was cancelled.
+        """
+        self.close()
+        self._begin()
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Execute the statement and return its rows.
@@ -140,8 +154,7 @@ class Sessions:
         with self._lock:
             session = self._idle.pop() if self._idle and settings is None else None
         if session is None:
-            session = Session(self._connect(self._settings | dict(settings or {})))
-            session.run("SET TIME ZONE 'UTC'")
+            session = Session(partial(self._connect, self._settings | dict(settings or {})))
         self._open.add(session)
         try:
             yield session

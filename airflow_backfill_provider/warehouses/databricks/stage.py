@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from databricks.sql.exc import Error
 
 from airflow_backfill_provider.errors import PartitionOverrun, WarehouseError
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
+    Fill,
     Fingerprint,
     Recompute,
     Running,
@@ -19,6 +22,7 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.databricks.catalog import describe_table
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import is_name_mismatch, translated
+from airflow_backfill_provider.warehouses.databricks.landing import DatabricksLanding
 from airflow_backfill_provider.warehouses.databricks.session import Session
 from airflow_backfill_provider.warehouses.databricks.statements import Statements
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
@@ -50,8 +54,12 @@ class DatabricksStage:
         backfill_id: str,
         location: str,
         method: str,
+        drop: Callable[[str], None],
     ) -> None:
-        """:param statements: the way that rows are written by; without one, by the session."""
+        """:param statements: the way that rows are written by; without one, by the session.
+        :param drop: removes the table of a location, whatever became of the session.
+        """
+        self._drop = drop
         self.location = location
         self._session = session
         self._statements = statements
@@ -73,7 +81,8 @@ class DatabricksStage:
     def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
         """Run the SELECTs and keep their rows; see :class:`StageWriter`."""
         partitions = tuple(partition for recompute in recomputes for partition in recompute.partitions)
-        with translated(f"Staging {describe(partitions)}"):
+        with ExitStack() as landings, translated(f"Staging {describe(partitions)}"):
+            recomputes = tuple(self._selecting(recompute, landings) for recompute in recomputes)
             selects = [(recompute, self._text(recompute)) for recompute in recomputes]
             self._create()
             again = not self._tried.isdisjoint(partitions)
@@ -88,6 +97,29 @@ class DatabricksStage:
             staged = self.filled(partitions)
         self._kept.update(partitions)
         return staged
+
+    def _selecting(self, recompute: Recompute, landings: ExitStack) -> Recompute:
+        """The SELECT of what work outside the warehouse landed, once it is done; any other as it is."""
+        if recompute.fill is None:
+            return recompute
+        rows = landings.enter_context(self._landed(recompute.fill))
+        return replace(recompute, select=f"SELECT * FROM {rows}", fill=None)
+
+    @contextmanager
+    def _landed(self, fill: Fill) -> Iterator[str]:
+        """Fill a table that is gone afterwards; the one that was filled, as SQL."""
+        location = self._storage.new_location("stage", self._backfill_id, "landing")
+        try:
+            self._storage.create(self._session, location, self._backfill_id, f"({self._columns()}) USING delta")
+            found = describe_table(self._session, f"{self._storage.schema}.{location}")
+            landing = DatabricksLanding(found.place.sql, self._target)
+            fill(landing)
+            landing.settle()
+            self._session.begin_again()
+            yield landing.filled
+        finally:
+            # The session may be cancelled by now.
+            self._drop(location)
 
     def filled(self, partitions: Sequence[Partition]) -> tuple[StagedPartition, ...]:
         """What the stage holds of each partition."""
@@ -147,15 +179,13 @@ class DatabricksStage:
 
     def _create(self) -> None:
         if not self._exists:
-            columns = ", ".join(
-                [
-                    *(f"{SPELLING.quote(c.name)} {c.type}" for c in self._target.columns if not c.generated),
-                    f"{KEY} STRING",
-                ]
-            )
-            definition = f"({columns}) USING delta PARTITIONED BY ({KEY})"
+            definition = f"({self._columns()}, {KEY} STRING) USING delta PARTITIONED BY ({KEY})"
             self._storage.create(self._session, self.location, self._backfill_id, definition)
             self._exists = True
+
+    def _columns(self) -> str:
+        """Those that can be written, as the target's types and without its constraints, which checks report."""
+        return ", ".join(f"{SPELLING.quote(c.name)} {c.type}" for c in self._target.columns if not c.generated)
 
     def _keyed(self, recompute: Recompute, text: str) -> str:
         """The SELECT's rows by name, each with the key of its partition; one that is in none ends the statement."""

@@ -107,21 +107,21 @@ class Storage:
             if not is_absent(exc):
                 raise
             return ()
-        found = []
-        for name in names:
-            if (match := _LOCATION.match(name)) is not None:
-                (detail,) = session.records(f"DESCRIBE DETAIL {self.sql(name)}")
-                properties = dict(detail["properties"] or ())
-                found.append(
-                    StorageItem(
-                        properties.get(_BACKFILL, ""),
-                        match["kind"],
-                        name,
-                        int(detail["sizeInBytes"] or 0),
-                        detail["lastModified"].astimezone(UTC),
-                    )
-                )
-        return tuple(found)
+        return tuple(item for name in names if (item := self._item(session, name)) is not None)
+
+    def _item(self, session: Session, name: str) -> StorageItem | None:
+        """What the table of that name is; None when it is not of ours, or was dropped just now."""
+        if (match := _LOCATION.match(name)) is None:
+            return None
+        try:
+            (detail,) = session.records(f"DESCRIBE DETAIL {self.sql(name)}")
+        except Error as exc:
+            if not is_absent(exc):
+                raise
+            return None
+        properties = dict(detail["properties"] or ())
+        size, modified = int(detail["sizeInBytes"] or 0), detail["lastModified"].astimezone(UTC)
+        return StorageItem(properties.get(_BACKFILL, ""), match["kind"], name, size, modified)
 
     def drop(self, session: Session, location: str) -> None:
         """Remove the table; silent when it is gone.

@@ -16,7 +16,13 @@ from airflow_backfill_provider.warehouses.databricks.catalog import describe_tab
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.errors import message
 from airflow_backfill_provider.warehouses.databricks.session import Session
-from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, receipts_soon_gone, soon_gone
+from airflow_backfill_provider.warehouses.history import (
+    Commit,
+    changed_in_place,
+    receipts_soon_gone,
+    sent_to_streams,
+    soon_gone,
+)
 
 
 def source_versions(session: Session, selects: Iterable[str], tables: Iterable[str]) -> dict[str, int]:
@@ -61,6 +67,11 @@ def source_cautions(session: Session, versions: Versions, since: datetime | None
 def receipt_cautions(session: Session, name: str, needed: timedelta) -> list[str]:
     """See :meth:`Warehouse.receipt_cautions`."""
     return receipts_soon_gone(name, _properties(session, SPELLING.quote_path(*name.split("."))), needed)
+
+
+def reader_cautions(session: Session, name: str) -> list[str]:
+    """See :meth:`Warehouse.reader_cautions`."""
+    return sent_to_streams(name, _properties(session, SPELLING.quote_path(*name.split("."))))
 
 
 def _properties(session: Session, table: str) -> dict[str, str]:

@@ -51,7 +51,12 @@ from airflow_backfill_provider.warehouses.delta.session import OWN, DeltaSession
 from airflow_backfill_provider.warehouses.delta.shadow import copy_definition
 from airflow_backfill_provider.warehouses.delta.stage import DeltaStage, copied
 from airflow_backfill_provider.warehouses.delta.storage import Storage
-from airflow_backfill_provider.warehouses.delta.versions import cautions, receipt_cautions, require_version
+from airflow_backfill_provider.warehouses.delta.versions import (
+    cautions,
+    reader_cautions,
+    receipt_cautions,
+    require_version,
+)
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -145,6 +150,10 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         with translated("Reading the table's properties"):
             return tuple(receipt_cautions(self._root, target.table, needed))
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with translated("Reading the table's properties"):
+            return tuple(reader_cautions(self._root, target.table))
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)

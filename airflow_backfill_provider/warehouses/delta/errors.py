@@ -21,9 +21,9 @@ def interrupted(error: DeltaError) -> bool:
 
 
 def message(error: BaseException) -> str:
-    """The message without the frames of a library that has no names for them."""
+    """The message without the frames of a library that has no names for them, and without values of rows."""
     lines = [line for line in str(error).splitlines() if "<unknown>" not in line]
-    return "\n".join(lines).strip()
+    return of_duckdb.without_values("\n".join(lines).strip())
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def translated(what: str) -> Iterator[None]:
             raise PublishRefused(
                 f"{what} failed: rows break a constraint of the table, or are outside the range; nothing was written: "
                 f"{message(exc)}"
-            ) from exc
-        raise WarehouseError(f"{what} failed: {message(exc)}") from exc
+            ) from of_duckdb.cause(exc)
+        raise WarehouseError(f"{what} failed: {message(exc)}") from of_duckdb.cause(exc)
     except (TableNotFoundError, pyarrow.ArrowException, OSError) as exc:
         raise WarehouseError(f"{what} failed: {message(exc)}") from exc

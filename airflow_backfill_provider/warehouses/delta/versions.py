@@ -13,7 +13,13 @@ from airflow_backfill_provider.errors import SpecError, VersionGone
 from airflow_backfill_provider.warehouses.delta.dataset import file_sizes
 from airflow_backfill_provider.warehouses.delta.errors import message
 from airflow_backfill_provider.warehouses.delta.root import Root
-from airflow_backfill_provider.warehouses.history import Commit, changed_in_place, receipts_soon_gone, soon_gone
+from airflow_backfill_provider.warehouses.history import (
+    Commit,
+    changed_in_place,
+    receipts_soon_gone,
+    sent_to_streams,
+    soon_gone,
+)
 
 
 def require_version(root: Root, name: str, version: int) -> None:
@@ -48,6 +54,12 @@ def receipt_cautions(root: Root, name: str, needed: timedelta) -> list[str]:
     place = root.locate(name)
     table = root.open(root.uri(place.schema, place.name))
     return receipts_soon_gone(name, table.metadata().configuration, needed)
+
+
+def reader_cautions(root: Root, name: str) -> list[str]:
+    """See :meth:`Warehouse.reader_cautions`."""
+    place = root.locate(name)
+    return sent_to_streams(name, root.open(root.uri(place.schema, place.name)).metadata().configuration)
 
 
 def _commit(entry: dict[str, Any]) -> Commit:

@@ -41,7 +41,7 @@ from airflow_backfill_provider.warehouses.duckdb import catalog
 from airflow_backfill_provider.warehouses.duckdb import stage as aside
 from airflow_backfill_provider.warehouses.duckdb.dialect import DIALECT
 from airflow_backfill_provider.warehouses.duckdb.door import Door, Setting
-from airflow_backfill_provider.warehouses.duckdb.errors import translated
+from airflow_backfill_provider.warehouses.duckdb.errors import cause, translated, without_values
 from airflow_backfill_provider.warehouses.duckdb.files import StagingFolder
 from airflow_backfill_provider.warehouses.duckdb.landing import TABLE, DuckDBLanding
 from airflow_backfill_provider.warehouses.duckdb.publish import publish
@@ -49,6 +49,7 @@ from airflow_backfill_provider.warehouses.duckdb.session import WRITABLE, Sessio
 from airflow_backfill_provider.warehouses.duckdb.shadow import copy_definition
 from airflow_backfill_provider.warehouses.duckdb.swap import swap
 from airflow_backfill_provider.warehouses.duckdb.swaps import VERSION, drop_version, old_versions
+from airflow_backfill_provider.warehouses.duckdb.target import aliases
 from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
@@ -131,6 +132,10 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
     def select_columns(self, select: str) -> tuple[Column, ...]:
         with self._reading("Binding the transform", Published()) as session:
             return catalog.select_columns(session, select)
+
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}", Published()) as session:
+            return aliases(session.run, target.table, names)
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
@@ -276,8 +281,8 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
                 yield session, landing
             except duckdb.ConstraintException as exc:
                 raise PublishRefused(
-                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
-                ) from exc
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {without_values(str(exc))}"
+                ) from cause(exc)
 
     def receipts(self, target: Target) -> tuple[Receipt, ...]:
         with self._reading("Reading receipts", Published()) as session:

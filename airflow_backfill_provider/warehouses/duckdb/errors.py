@@ -1,7 +1,8 @@
-"""DuckDB's errors become ours here, once, with the engine's message kept."""
+"""DuckDB's errors become ours here, once, with the engine's message kept, but for the values of rows in it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,15 @@ _OPEN_IN_THIS_PROCESS = "Unique file handle conflict"
 _NONE_OPEN = "no transaction is active"
 _UNWRITABLE = "Could not write file"
 """Of a commit that a full disk ended, which DuckDB reports as it reports a conflict."""
+_QUOTES_ROWS = re.compile(r"(?P<kind>Constraint|Conversion|Out of Range|Invalid Input) Error: (?P<said>.*)", re.DOTALL)
+_KEY = re.compile(r'key "(?P<column>[^":]+): .*"', re.DOTALL)
+_VALUES = {
+    "Conversion": re.compile(r"""['"].*['"]|(?<=value )\S+""", re.DOTALL),
+    "Out of Range": re.compile(r"""['"].*['"]|(?<=\().+(?=\))""", re.DOTALL),
+    "Invalid Input": re.compile(r"""['"].*""", re.DOTALL),
+}
+_EXCERPT = "\n\nLINE "
+"""Before a piece of the SQL that an error is about."""
 
 
 def held_by_another_process(error: duckdb.Error) -> bool:
@@ -45,7 +55,9 @@ def translated(what: str) -> Iterator[None]:
             raise WarehouseError(
                 f"{what} could not be written; nothing of it was kept: {exc} Free disk space first."
             ) from exc
-        raise LockTimeout(f"{what} met another transaction on the same table and was undone: {exc} Try again.") from exc
+        raise LockTimeout(
+            f"{what} met another transaction on the same table and was undone: {without_values(str(exc))} Try again."
+        ) from cause(exc)
     except duckdb.InterruptException as exc:
         raise WarehouseError(f"{what} was cancelled; nothing of it was kept.") from exc
     except duckdb.OutOfMemoryException as exc:
@@ -55,4 +67,24 @@ def translated(what: str) -> Iterator[None]:
     except duckdb.Error as exc:
         if held_by_another_process(exc):
             raise LockTimeout(f"{what} needs the DuckDB file, which another process has open: {exc}") from exc
-        raise WarehouseError(f"{what} failed: {exc}") from exc
+        raise WarehouseError(f"{what} failed: {without_values(str(exc))}") from cause(exc)
+
+
+def without_values(message: str) -> str:
+    """The message of an error, DuckDB's or one around it, without the values of rows that it quotes.
+
+    The first column of a broken key stays, and so does the SQL; what ``error()`` said is its author's text.
+    """
+    return _QUOTES_ROWS.sub(lambda found: f"{found['kind']} Error: {_masked(found['kind'], found['said'])}", message)
+
+
+def cause(error: Exception) -> Exception | None:
+    """The error to raise ours from; None where a traceback would print values of rows."""
+    return error if without_values(str(error)) == str(error) else None
+
+
+def _masked(kind: str, said: str) -> str:
+    if kind == "Constraint":
+        return _KEY.sub(r'key "\g<column>: …"', said)
+    message, excerpt, sql = said.rpartition(_EXCERPT) if _EXCERPT in said else (said, "", "")
+    return _VALUES[kind].sub("…", message) + excerpt + sql

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from airflow_backfill_provider.errors import WarehouseError
+from airflow_backfill_provider.errors import CodeFailed, WarehouseError
 from airflow_backfill_provider.warehouses.base import Target
 from airflow_backfill_provider.warehouses.code_rows import values_of
 from airflow_backfill_provider.warehouses.duckdb.errors import no_transaction, translated
@@ -88,9 +88,10 @@ class DuckDBLanding:
     def collect(self, address: Mapping[str, str]) -> None:
         file = Path(address["staging_file"])
         if not file.is_file():
-            raise WarehouseError(
-                f"The run ended well and left no file {file}. Nothing was staged. Let it write its rows there, as Parquet; a "
-                "partition without rows is a file without rows."
+            raise CodeFailed(
+                f"The run ended well and there is no file {file}. Nothing was staged. Let it write its rows there, as Parquet; a "
+                "partition without rows is a file without rows. Where an attempt of ours was killed just after it took the file, "
+                "the next one runs the code again."
             )
         with translated(f"Reading {file.name}"):
             rows = self._session.connection.read_parquet(str(file))

@@ -10,6 +10,7 @@ import duckdb
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.warehouses.base import Column, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.duckdb.catalog import locate
+from airflow_backfill_provider.warehouses.duckdb.errors import cause, without_values
 from airflow_backfill_provider.warehouses.duckdb.session import Session
 from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.sql import quote, quote_all, quote_path
@@ -49,6 +50,6 @@ def copy_definition(
             )
         except duckdb.ConstraintException as exc:
             raise PublishRefused(
-                f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {exc}"
-            ) from exc
+                f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {without_values(str(exc))}"
+            ) from cause(exc)
     return shadow

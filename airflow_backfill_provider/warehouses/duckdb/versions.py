@@ -33,7 +33,8 @@ def shown_by(run: Run, view: Place) -> Place:
         f"AND schema_name = {text_literal(view.schema)} AND view_name = {text_literal(view.name)}"
     )
     parts = table_shown(str(view), sql, DIALECT.name)
-    if (found := _meant(view, parts, places(run))) is None:
+    found = _meant(view, parts, places(run))
+    if found is None or found.is_view:
         raise SpecError(
             f"{view} is a view of {'.'.join(parts)}, which is no table of this database. A view that is swapped shows a table "
             "beside it, of which new versions can be made."
@@ -42,15 +43,11 @@ def shown_by(run: Run, view: Place) -> Place:
 
 
 def _meant(view: Place, parts: tuple[str, ...], there: Sequence[Place]) -> Place | None:
-    """The table that a name in the statement of a view means; without a schema, the one beside the view comes first."""
+    """The table or view that a name in the statement of a view means; without a schema, the one beside the view comes first."""
     name = parts[-1]
     schemas = [parts[-2]] if len(parts) > 1 else [view.schema, "main"]
     database = parts[-3] if len(parts) > 2 else view.database
-    tables = {
-        (place.database.lower(), place.schema.lower(), place.name.lower()): place
-        for place in there
-        if not place.is_view
-    }
+    tables = {(place.database.lower(), place.schema.lower(), place.name.lower()): place for place in there}
     named = (tables.get((database.lower(), schema.lower(), name.lower())) for schema in schemas)
     return next((place for place in named if place is not None), None)
 
@@ -107,17 +104,32 @@ def _qualifiers(expression: str) -> frozenset[str]:
 
 def readers(run: Run, table: Place) -> list[Place]:
     """The views whose statement names the table."""
-    found = run(
-        "SELECT schema_name, view_name, sql FROM duckdb_views() "
-        f"WHERE database_name = {text_literal(table.database)} AND NOT internal ORDER BY ALL"
-    )
+    return [view for view, read in _views(run, table.database).items() if table in read]
+
+
+def readers_through(run: Run, table: Place) -> frozenset[Place]:
+    """The views that read the table, also through other views."""
+    views = _views(run, table.database)
+    found: frozenset[Place] = frozenset()
+    new = frozenset({table})
+    while new:
+        new = frozenset(view for view, read in views.items() if read & new) - found
+        found |= new
+    return found
+
+
+def _views(run: Run, database: str) -> dict[Place, frozenset[Place]]:
+    """Every view, and the tables and views that its statement names."""
     there = places(run)
-    views = [(Place(table.database, schema, name, is_view=True), sql) for schema, name, sql in found]
-    return [
-        view
-        for view, sql in views
-        if any(_meant(view, parts, there) == table for parts in tables_read(sql, DIALECT.name))
-    ]
+    return {
+        (view := Place(database, schema, name, is_view=True)): frozenset(
+            place for parts in tables_read(sql, DIALECT.name) if (place := _meant(view, parts, there)) is not None
+        )
+        for schema, name, sql in run(
+            "SELECT schema_name, view_name, sql FROM duckdb_views() "
+            f"WHERE database_name = {text_literal(database)} AND NOT internal ORDER BY ALL"
+        )
+    }
 
 
 def create_like(run: Run, old: Place, view: Place, backfill_id: str) -> Place:

@@ -241,11 +241,22 @@ class MemoryWarehouse:
         except WarehouseError as error:
             raise TransformRefused(str(error)) from error
 
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        return ()
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        return ()
+
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         return ()
 
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
+
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        holder = target.version.table if target.version else target.table
+        found = {holder, *self._views.over(holder)} - {target.table}
+        return tuple(name for name in names if name in found)
 
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         return {}

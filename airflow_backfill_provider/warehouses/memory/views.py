@@ -61,6 +61,15 @@ class Views:
             name for name, select in self._selects.items() if table in map(".".join, tables_read(select, DIALECT))
         )
 
+    def over(self, table: str) -> set[str]:
+        """The views that read the table, also through other views."""
+        found: set[str] = set()
+        new = {table}
+        while new:
+            new = {view for name in new for view in self.readers(name)} - found
+            found |= new
+        return found
+
     def move(self, view: str, table: str, receipt: Receipt) -> None:
         """Point the view to another table, and keep in mind which one it left."""
         self._moves.append(Moved(view, self.shown_by(view), table, receipt.backfill_id, receipt.committed_at))

@@ -43,7 +43,7 @@ from airflow_backfill_provider.warehouses.base import (
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
-from airflow_backfill_provider.warehouses.postgres.errors import translated
+from airflow_backfill_provider.warehouses.postgres.errors import cause, told, translated
 from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied, lock_everybody_out
 from airflow_backfill_provider.warehouses.postgres.landing import PostgresLanding
 from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
@@ -53,9 +53,11 @@ from airflow_backfill_provider.warehouses.postgres.session import Connect, Sessi
 from airflow_backfill_provider.warehouses.postgres.spare import Spare
 from airflow_backfill_provider.warehouses.postgres.stage import PostgresStage
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
+from airflow_backfill_provider.warehouses.postgres.subscribers import reader_cautions
 from airflow_backfill_provider.warehouses.postgres.swap import Exchange
 from airflow_backfill_provider.warehouses.postgres.swappable import plan_swap
 from airflow_backfill_provider.warehouses.postgres.types import lossless
+from airflow_backfill_provider.warehouses.postgres.upkeep import upkeep
 from airflow_backfill_provider.warehouses.relational.added import add_columns, listed
 from airflow_backfill_provider.warehouses.relational.receipts import HOME, Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Change
@@ -152,6 +154,18 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as exc:
                 raise TransformRefused(f"PostgreSQL cannot bind the transform: {exc}") from exc
         return tuple(Column(name, spelled) for name, spelled in described)
+
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        with self._reading(f"Looking for views of {target.table}", Published()) as session:
+            return catalog.aliases(session, target.table, names)
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        with self._reading(f"Looking at who is sent {target.table}", Published()) as session:
+            return tuple(reader_cautions(session, catalog.locate(session, target.table)))
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        with self._reading(f"Looking at the dead rows of {target.table}", Published()) as session:
+            return tuple(upkeep(session, catalog.locate(session, target.table), deleted))
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:
         with self._reading(f"Looking at the owner of {target.table}", Published()) as session:
@@ -266,8 +280,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     )
                 except psycopg.IntegrityError as exc:
                     raise PublishRefused(
-                        f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {exc}"
-                    ) from exc
+                        f"Published rows of {target.table} break a constraint of it, so no rollback could put them back: {told(exc)}"
+                    ) from cause(exc)
             self._storage.analyze(session, location)
         shadow = copy(self)
         shadow._receipts_home = self._storage.receipts_of(location)
@@ -304,8 +318,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                     )
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
-                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
-                ) from exc
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {told(exc)}"
+                ) from cause(exc)
         return backup
 
     def swap_children(self, target: Target, publication: Publication) -> Receipt:
@@ -352,11 +366,11 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                             return replace(receipt, write_block=timedelta(seconds=time.monotonic() - locked_at))
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
-                    f"The staged rows break a constraint of {target.table}; nothing was written: {exc}"
-                ) from exc
+                    f"The staged rows break a constraint of {target.table}; nothing was written: {told(exc)}"
+                ) from cause(exc)
             except errors.GeneratedAlways as exc:
                 raise PublishRefused(
-                    f"{target.table} numbers a column itself, so a merge cannot update it; nothing was written: {exc} "
+                    f"{target.table} numbers a column itself, so a merge cannot update it; nothing was written: {told(exc)} "
                     "Use mechanism replace_partitions, or make the column GENERATED BY DEFAULT."
                 ) from exc
         why = str(met) if isinstance(met, Occupied) else watch.blockers

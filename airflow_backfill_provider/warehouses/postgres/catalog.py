@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
@@ -87,6 +88,30 @@ def describe(session: Session, name: str, partition_by: str, key: Sequence[str],
         columns,
         tuple(_constraints(session, place)),
     )
+
+
+def aliases(session: Session, table: str, names: Sequence[str]) -> tuple[str, ...]:
+    """See :meth:`Warehouse.aliases`; by what the catalog says depends on the table, which no spelling of a view hides."""
+    found = {}
+    for name in names:
+        with suppress(SpecError):  # what is no table of this database, such as a function's rows
+            found[name] = locate(session, name)
+    if not found:
+        return ()
+    own = f"{_oid(locate(session, table))}::pg_catalog.oid"
+    reading = {
+        oid
+        for (oid,) in session.run(
+            f"WITH RECURSIVE reading (oid) AS (SELECT {own} UNION SELECT next.oid FROM reading JOIN ("
+            "SELECT d.refobjid AS read, w.ev_class AS oid FROM pg_catalog.pg_depend AS d "
+            "JOIN pg_catalog.pg_rewrite AS w ON w.oid = d.objid "
+            "WHERE d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass "
+            "UNION ALL SELECT inhparent, inhrelid FROM pg_catalog.pg_inherits"
+            f") AS next ON next.read = reading.oid) SELECT oid::bigint FROM reading WHERE oid <> {own}"
+        )
+    }
+    oids = {name: session.run(f"SELECT ({_oid(place)})::pg_catalog.oid::bigint")[0][0] for name, place in found.items()}
+    return tuple(name for name in names if oids.get(name) in reading)
 
 
 def type_under(session: Session, domain: str) -> str | None:
@@ -178,6 +203,20 @@ def _obstacles(session: Session, place: Place) -> Iterator[str]:
         f"SELECT quote_ident(rulename) FROM pg_catalog.pg_rewrite WHERE ev_class = {oid} AND ev_enabled {fires}",
     ):
         yield f"its rules {rules} rewrite what a publish does; drop them"
+    for name, publication in session.run(
+        "SELECT DISTINCT c.oid::regclass::text, quote_ident(p.pubname) FROM pg_catalog.pg_publication AS p "
+        "JOIN pg_catalog.pg_publication_tables AS t ON t.pubname = p.pubname "
+        "JOIN pg_catalog.pg_namespace AS n ON n.nspname = t.schemaname "
+        "JOIN pg_catalog.pg_class AS s ON s.relnamespace = n.oid AND s.relname = t.tablename "
+        f"JOIN pg_catalog.pg_class AS c ON c.relkind = 'r' AND c.oid IN {tree} AND (c.oid = s.oid OR s.oid IN "
+        "(SELECT relid FROM pg_partition_ancestors(c.oid))) WHERE (p.pubdelete OR p.pubupdate) AND (c.relreplident = 'n' "
+        "OR c.relreplident = 'd' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)) "
+        "ORDER BY 1"
+    ):
+        yield (
+            f"publication {publication} sends deletes of {name}, which has no replica identity, so PostgreSQL lets nobody delete its "
+            f"rows; ALTER TABLE {name} REPLICA IDENTITY FULL, or give it a primary key"
+        )
     # A key that refers to a partitioned table is there once more for each partition; it counts once.
     for name, referrer, action, deferrable in session.run(
         "SELECT quote_ident(conname), conrelid::regclass::text, confdeltype, condeferrable FROM pg_catalog.pg_constraint AS k "

@@ -87,6 +87,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
     def _covered(self, session: _Session, location: str, table: str) -> set[str]:
         """The keys that a backup covers, those without rows too; ``table`` is where its rows are."""
 
+    def aliases(self, target: Target, names: Sequence[str]) -> tuple[str, ...]:
+        """None; an engine with views has its own."""
+        return ()
+
     def source_versions(self, selects: Sequence[str], tables: Sequence[str]) -> dict[str, int]:
         """None; an engine that keeps versions of its tables has its own."""
         return {}
@@ -100,6 +104,14 @@ class RelationalWarehouse(ABC, Generic[_Session]):
 
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
         """None; they are rows of a table that nothing empties."""
+        return ()
+
+    def reader_cautions(self, target: Target) -> tuple[str, ...]:
+        """None; an engine that sends changes to somebody has its own."""
+        return ()
+
+    def upkeep(self, target: Target, *, deleted: int) -> tuple[str, ...]:
+        """None; an engine that leaves deleted rows where they are has its own."""
         return ()
 
     def growth_cautions(self, target: Target) -> tuple[str, ...]:

@@ -103,6 +103,7 @@ SECTIONS = {
     "transform.python": "PythonTransform",
     "transform.dbt": "DbtModel",
     "transform.dag": "DagRunSpec",
+    "transform.databricks_job": "DatabricksJobSpec",
     "source": "SourceSpec",
     "source.cutoff": "CutoffSpec",
     "source.history": "HistoryTable",
@@ -150,7 +151,7 @@ def test_the_defaults_on_the_page_are_those_of_the_code() -> None:
     }
     found |= {"mode": spec.schema_gate.mode, "severity": ReportQuery.model_fields["severity"].default}
     found |= Throttle(name="night", quiet_hours="22:00-06:00").model_dump(
-        mode="json", include={"every", "give_up_after"}
+        mode="json", include={"every", "give_up_after", "live_lag"}
     )
     assert {key: str(found[key]).lower() for key in shown} == {key: value.lower() for key, value in shown.items()}
 

@@ -68,6 +68,7 @@ def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
         "backfill__daily_delays",
         "backfill__delay_streaks",
         "backfill__fct_flights",
+        "backfill__punctuality",
         "backfill_cleanup",
         "busiest_hours_of_a_day",
         "example_backfill_by_hand",
@@ -82,6 +83,7 @@ def test_all_are_found_and_can_be_stored(dags: dict[str, DAG]) -> None:
         "rollback__daily_delays",
         "rollback__delay_streaks",
         "rollback__fct_flights",
+        "rollback__punctuality",
     ]
     for dag in dags.values():
         stored = DagSerialization.to_dict(dag)

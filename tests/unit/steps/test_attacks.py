@@ -16,6 +16,7 @@ from airflow_backfill_provider.errors import (
     PublishRefused,
     RangeLocked,
     RequestError,
+    SpecError,
     Stopped,
     TargetMoved,
     WarehouseError,
@@ -401,14 +402,12 @@ def test_a_zombie_stager_is_fenced_off_by_the_attempt_that_took_over(world: Worl
 # ---------------------------------------------------------------- locks
 
 
-def test_two_spellings_of_one_table_are_one_table_to_the_range_lock(world: World) -> None:
-    world.scope()
+def test_another_spelling_of_the_table_is_refused_since_guards_know_it_by_its_name_alone(world: World) -> None:
     document = world.spec.model_dump(mode="json")
     document["target"]["table"] = "ANALYTICS.Orders"
     document["name"] = "orders_again"
     world.spec = type(world.spec).model_validate(document)
-    world.run_id = "run 2"
-    with pytest.raises(RangeLocked):
+    with pytest.raises(SpecError, match=r"target\.table is ANALYTICS\.Orders.* Write analytics\.orders"):
         world.scope()
 
 

@@ -144,8 +144,8 @@ def test_a_trial_that_stages_the_first_link_again_takes_every_later_one_along(ba
 
 
 def test_a_chain_that_cannot_be_told_is_refused_when_the_plan_is_made(bank: World) -> None:
-    bank.engine.execute("CREATE VIEW analytics.seen AS SELECT * FROM analytics.balances")
-    bank.spec = spec(BALANCE.replace("analytics.balances AS", "analytics.seen AS"))
+    unread = "(SELECT account, day, moved AS balance FROM raw.moves) AS"
+    bank.spec = spec(BALANCE.replace("analytics.balances AS", unread))
     with pytest.raises(SpecError, match=r"does not read analytics.balances.*not the name of a view"):
         bank.scope()
     bank.engine.execute("CREATE VIEW balances AS SELECT * FROM analytics.balances")
@@ -181,6 +181,27 @@ def test_side_by_side_it_is_refused_when_the_plan_is_made_unless_it_reads_its_ow
     assert bank.ledger.find_backfill(bank.id) is None
     bank.spec = spec(depends_on_past=False)
     assert len(bank.scope().batches) > 1
+
+
+@pytest.mark.parametrize("depends_on_past", [None, True])
+def test_a_view_of_the_table_under_any_name_is_seen_through(bank: World, depends_on_past: bool | None) -> None:
+    bank.engine.execute(
+        "CREATE VIEW raw.known AS WITH latest AS (SELECT * FROM analytics.balances) SELECT * FROM latest WHERE balance > 0"
+    )
+    bank.spec = spec(BALANCE.replace("analytics.balances AS", "raw.known AS"), depends_on_past=depends_on_past)
+    with pytest.raises(
+        SpecError, match=r"reads raw.known, which shows rows of analytics.balances.*depends_on_past: true"
+    ):
+        bank.scope()
+    assert bank.ledger.find_backfill(bank.id) is None
+    bank.spec = spec(BALANCE.replace("analytics.balances AS", "raw.known AS"), depends_on_past=False)
+    bank.scope()
+
+
+def test_a_view_of_another_table_is_no_second_name(bank: World) -> None:
+    bank.engine.execute("CREATE VIEW raw.moved AS SELECT * FROM raw.moves")
+    bank.spec = spec(BALANCE.replace("raw.moves AS", "raw.moved AS"))
+    assert [batch.keys for batch in bank.scope().batches] == [DAYS]
 
 
 def test_what_has_no_order_has_no_past() -> None:

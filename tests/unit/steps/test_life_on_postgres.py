@@ -8,7 +8,7 @@ from pathlib import Path
 import postgres_server
 import pytest
 from contract_engines import Postgres
-from steps_world import DAYS, World, fill
+from steps_world import DAYS, PER_DAY, World, fill
 
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -28,11 +28,18 @@ def world(tmp_path: Path) -> Iterator[World]:
     warehouse.close()
 
 
-def test_the_results_and_the_summary_say_how_long_nobody_else_could_write(world: World) -> None:
+def test_the_results_and_the_summary_say_how_long_nobody_else_could_write(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     old = world.published()
-    world.prepare()
+    plan = world.prepare().plan
+    dead = f"rows that it deletes, up to {len(DAYS) * PER_DAY}, in"
+    assert any(dead in warning for warning in plan.warnings)
+    caplog.set_level("INFO")
 
     published = world.publish()
+
+    assert dead in caplog.text
 
     (event,) = [event for event in world.ledger.events(world.id) if event.action == "write_block"]
     assert event.detail == {"sequence": 1, "seconds": published.write_block_seconds}

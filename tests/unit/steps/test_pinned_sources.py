@@ -146,6 +146,7 @@ def test_the_plan_warns_of_a_log_that_ends_before_the_way_back_and_a_rollback_th
     before = world.published()
     plan = world.run(start_date=DAYS[0], end_date=DAYS[1]).plan
     assert any("keeps its log for 30 days (delta.logRetentionDuration)" in warning for warning in plan.warnings)
+    assert any("Who reads analytics.orders as a stream is not known" in warning for warning in plan.warnings)
     path = world.warehouse._root.uri("analytics", "orders")  # type: ignore[attr-defined]
     DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
     world.run_id = "run 2"

@@ -11,7 +11,7 @@ import pytest
 from contract_engines import Delta
 from steps_world import DAYS, NOW, PER_DAY, World, make_spec
 
-from airflow_backfill_provider.errors import RequestError
+from airflow_backfill_provider.errors import RequestError, SourceMoved
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.stale import Stale, Staleness, _published, find_stale
@@ -146,6 +146,44 @@ def test_with_versions_an_unmoved_source_is_not_even_read_and_without_a_source_t
     world.engine.execute(f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE)")
     assert set(lines(world)) == set(DAYS)
     assert lines(world)[DAYS[0]].startswith("raw.orders is at version ")
+
+
+@pytest.mark.parametrize("world", [Delta], ids=["delta"], indirect=True)
+def test_what_a_rebase_left_as_it_was_staged_is_of_the_version_before(world: World) -> None:
+    pytest.importorskip("deltalake")
+    world.spec = make_spec(source=None, compare=[])
+    world.prepare()
+    world.engine.execute(
+        f"UPDATE raw.orders SET amount = 0 WHERE order_date = DATE '{DAYS[5]}'",
+        f"UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '{DAYS[2]}'",
+    )
+    world.run(rebase=True)
+    assert set(lines(world)) == set(DAYS) - {DAYS[2]}
+
+
+def test_a_rebase_recomputes_what_was_changed_in_place_when_a_watermark_tells(watermarked: World) -> None:
+    world = watermarked
+    world.prepare()
+    world.engine.execute(
+        f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[2]}', 1, 'late', FALSE, TIMESTAMP '2024-06-02 09:00:00')",
+        f"UPDATE raw.orders SET amount = 0, ingested_at = TIMESTAMP '2024-06-03 09:00:00' WHERE order_date = DATE '{DAYS[5]}'",
+    )
+    world.spec = make_spec(source=WATERMARKED, compare=[])
+    world.run(rebase=True)
+    assert {amount for amount in world.amounts(DAYS[5]).values() if amount is not None} == {0}
+    assert stale(world) == Staleness(len(DAYS), ())
+
+
+def test_a_watermark_that_is_added_later_counts_nothing_anew(watermarked: World) -> None:
+    world = watermarked
+    world.spec = make_spec(source={"table": "raw.orders", "partition_by": "order_date"}, compare=[])
+    world.prepare()
+    world.engine.execute(
+        f"INSERT INTO raw.orders VALUES (777, DATE '{DAYS[1]}', 1, 'late', FALSE, TIMESTAMP '2024-06-02 09:00:00')"
+    )
+    world.spec = make_spec(source=WATERMARKED, compare=[])
+    with pytest.raises(SourceMoved, match=DAYS[1]):
+        world.run()
 
 
 def test_the_command_prints_the_request_and_fails_when_it_is_asked_to(

@@ -104,6 +104,7 @@ def test_the_plan_says_what_is_exchanged_and_that_writers_wait_for_one_reading_o
     )
     assert "for about 0.02 s" in text
     assert "exchanges the partitions again for the old ones" in text
+    assert "as dead ones" not in text
     assert plan.from_document(plan.document()) == plan
 
 

@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 from contract_engines import Memory
-from steps_world import DAYS, NOW, World
+from report_reading import Report
+from steps_world import DAYS, NOW, World, make_spec
 
 from airflow_backfill_provider.errors import Stopped, Throttled
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.steps.live_lag import LiveLag, live_lags
 from airflow_backfill_provider.steps.metrics import THROTTLED_SECONDS, Untold
 from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.rollback import rollback
+from airflow_backfill_provider.steps.scope import Run, scope
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.throttle import RELEASED_EVENT, THROTTLED_EVENT, Throttling, waiting_for
 from airflow_backfill_provider.steps.way_on import published_so_far
@@ -53,7 +57,7 @@ def work_of(world: World, probe: Callable[[Throttle], object], clock: Clock, *th
     work = world.work()
     here = (work.run_id, work.clear_number)
     check = Throttling(world.ledger, world.id, found, probe, clock, "tester", told or Untold(), *here)
-    return replace(work, check_throttle=check)
+    return replace(work, check_throttle=check, measure_lag=check.measure_lag)
 
 
 def beside(work: Work, world: World, probe: Callable[[Throttle], object], clock: Clock) -> Work:
@@ -237,3 +241,47 @@ def test_a_number_within_its_limit_is_believed_for_as_long_as_it_says(world: Wor
     clock.now += timedelta(seconds=60)
     work.check_throttle()
     assert len(looks) == 2
+
+
+def test_a_live_lag_is_reported_as_it_was_before_while_and_after_the_backfill(world: World) -> None:
+    lag, clock = LAG | {"live_lag": True}, Clock(timedelta(seconds=61))
+    world.spec = make_spec(throttle=[lag, CREDITS])
+
+    def work(*values: object) -> Work:
+        return work_of(world, in_turn(*values), clock, lag)
+
+    request = Request.from_conf({"start_date": DAYS[0], "end_date": DAYS[-1]})
+    scoped = scope(work(12), request, Run("backfill__orders", world.run_id, "ann"))
+    with pytest.raises(Throttled):
+        stage_batch(work(20, 42), DAYS)
+    with pytest.raises(Throttled):
+        stage_batch(work(None), DAYS)
+    stage_batch(work(29), DAYS)
+    world.validate(scoped)
+    publish(work(3, RuntimeError("no route to host")))
+    publish(work(5))  # a cleared task, long after
+
+    (found,) = live_lags(world.ledger.events(world.id), world.spec.throttle)
+    assert (found.before, found.highest, found.above, found.unread, found.after) == (12, 42, 1, 1, None)
+    assert found.held is None
+    shown = Report(world).text
+    assert "Live lag" in shown
+    assert "not known: it was not measured, or could not be read" in shown
+
+
+@pytest.mark.parametrize(
+    ("before", "above", "after", "held", "said"),
+    [
+        (12, 0, 15, True, "within its limit throughout"),
+        (12, 3, 15, True, "above it for a while, and the backfill waited"),
+        (12, 0, 31, False, "above its limit after the publish, and was not before"),
+        (31, 1, 31, False, "as it was before"),
+        (None, 0, 15, None, "not known"),
+    ],
+)
+def test_a_live_lag_held_only_when_all_three_are_known(
+    world: World, before: float | None, above: int, after: float, held: bool | None, said: str
+) -> None:
+    lag = LiveLag("live_lag", 30, before, looks=5, unread=0, above=above, highest=50, after=after)
+    assert lag.held is held
+    assert said in lag.verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -16,7 +17,7 @@ from killed_step import Place
 from killing import die, survives
 from steps_world import DAYS, PER_DAY, World, make_spec
 
-from airflow_backfill_provider.errors import CodeFailed, SpecError, Stopped, StrayWrite, WarehouseError
+from airflow_backfill_provider.errors import CodeFailed, SpecError, Stopped, StrayWrite, TransformRefused
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.recompute import Progress
@@ -138,7 +139,7 @@ def test_the_whole_life_of_a_backfill_by_runs_elsewhere(world: World) -> None:
     assert [row[1].isoformat() for row in world.published() if row[2] is None] == list(DAYS[:2])
 
     names, told = zip(*team.runs.items(), strict=True)
-    assert names[0] == f"safe_backfill__{world.id}__{DAYS[0]}__1"
+    assert re.fullmatch(f"safe_backfill__{world.id}__{DAYS[0]}__1_[0-9a-f]{{6}}", names[0])
     assert told[0]["partition_start"] == f"{DAYS[0]}T00:00:00+00:00"
     assert told[0]["partition_end"] == f"{DAYS[1]}T00:00:00+00:00"
     assert (told[0]["region"], told[0]["backfill_id"]) == ("eu", world.id)
@@ -157,7 +158,7 @@ def test_its_failure_is_ours_and_what_it_gives_later_is_not_taken(world: World) 
     assert stage_batch(team.work(), keys).rows == PER_DAY
     late, mine = team.runs
     addresses = [{key: run[key] for key in run if key.startswith("staging_")} for run in team.runs.values()]
-    assert (late[-1], mine[-1]) == ("1", "2")
+    assert [name.rpartition("_")[0][-1] for name in (late, mine)] == ["1", "2"]
     assert addresses[0] != addresses[1]
 
 
@@ -285,8 +286,10 @@ def test_a_run_from_before_a_restage_is_not_gone_on_with_since_its_code_may_be_a
 def test_a_run_that_ended_well_and_left_no_file_is_told(on_duckdb: World) -> None:
     team = Team(on_duckdb, writes=False)
     keys = on_duckdb.scope(**ONE).batches[0].keys
-    with pytest.raises(WarehouseError, match=r"left no file .*\.parquet"):
+    with pytest.raises(CodeFailed, match=r"there is no file .*\.parquet"):
         stage_batch(team.work(), keys)
+    team.writes = True
+    assert stage_batch(team.work(), keys).rows == PER_DAY, "the next attempt has a run of its own"
 
 
 def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
@@ -294,6 +297,14 @@ def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
     assert "Code of DAG orders_of_a_day" in text
     assert f'"partition_start": "{DAYS[0]}T00:00:00+00:00"' in text
     assert '"region": "eu"' in text
+
+
+def test_a_databricks_job_for_a_table_of_another_engine_is_refused_at_plan_time(on_duckdb: World) -> None:
+    on_duckdb.spec = make_spec(transform={"databricks_job": {"job_id": 7}})
+    with pytest.raises(
+        TransformRefused, match=r"Databricks job 7 can put its rows into a table of databricks alone.*DuckDB"
+    ):
+        on_duckdb.scope(**ONE)
 
 
 @pytest.mark.parametrize(
@@ -304,6 +315,16 @@ def test_the_plan_shows_what_each_run_is_told(on_duckdb: World) -> None:
         ("{dag: {dag_id: d}, params: {a: 1}}", r"transform\.dag\.conf"),
         ("{dag: {dag_id: d}, logical_date: start}", "partition_start"),
         ("{dag: {dag_id: 'a b'}}", "dag_id"),
+        ("{databricks_job: {}}", "either job_id.*or notebook"),
+        ("{databricks_job: {job_id: 1, notebook: /a}}", "either job_id.*or notebook"),
+        ("{databricks_job: {notebook: a}}", "notebook"),
+        ("{databricks_job: {job_id: 1, existing_cluster_id: c}}", "a job has compute of its own"),
+        (
+            "{databricks_job: {job_id: 1, parameters: {staging_table: a}}}",
+            "staging_table is what the backfill itself tells",
+        ),
+        ("{databricks_job: {job_id: 1}, scope: range}", "one partition"),
+        ("{databricks_job: {job_id: 1}, params: {a: 1}}", r"transform\.databricks_job\.parameters"),
     ],
 )
 def test_a_spec_that_cannot_be_meant_is_refused(transform: str, told: str) -> None:

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from databricks_local import client
-from databricks_shop import DAY, TABLE, create, needs_spark
+from databricks_local.shop import DAY, TABLE, create, needs_spark
 
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 

@@ -17,6 +17,7 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.warehouses.base import Column, Target
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind
 from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+from airflow_backfill_provider.warehouses.databricks.aliases import aliases
 from airflow_backfill_provider.warehouses.databricks.catalog import parse_description, refuse_kind
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
 from airflow_backfill_provider.warehouses.databricks.types import canonical, is_hashable, lossless
@@ -151,6 +152,35 @@ def test_a_description_is_taken_apart() -> None:
 def test_what_a_backfill_must_not_write_is_refused_with_the_right_way(kind: str, provider: str, told: str) -> None:
     with pytest.raises(SpecError, match=f"analytics.orders is {told}"):
         refuse_kind(parse_description(described(kind, provider)), "analytics.orders")
+
+
+def test_a_view_is_seen_through_by_the_text_it_keeps_and_the_schema_it_was_made_in() -> None:
+    texts = {
+        "main.marts.known": "WITH latest AS (SELECT * FROM shown) SELECT * FROM latest",
+        "main.marts.shown": "SELECT * FROM analytics.orders",
+        "main.marts.itself": "SELECT * FROM itself",
+        "main.marts.orders": "SELECT * FROM raw.events",
+    }
+
+    class Catalog:
+        def run(self, sql: str) -> list[tuple[str, str, str | None]]:
+            asked = [
+                part.name for part in exp.to_table(sql.removeprefix("DESCRIBE TABLE EXTENDED "), "databricks").parts
+            ]
+            catalog, schema, name = ["main", *asked][-3:]
+            text = texts.get(f"{catalog}.{schema}.{name}")
+            facts = {"Catalog": catalog, "Database": schema, "Table": name, "Type": "VIEW" if text else "MANAGED"}
+            if text:
+                facts |= {"View Text": text, "View Catalog and Namespace": "main.marts"}
+            return [
+                ("id", "bigint", None),
+                ("# Detailed Table Information", "", ""),
+                *((*fact, "") for fact in facts.items()),
+            ]
+
+    names = ["marts.known", "main.marts.shown", "marts.itself", "marts.orders", "raw.events"]
+
+    assert aliases(Catalog(), "analytics.orders", names) == ("marts.known", "main.marts.shown")  # type: ignore[arg-type]
 
 
 def test_a_column_that_a_publish_could_not_take_back_is_refused_with_the_statement_that_adds_it() -> None:

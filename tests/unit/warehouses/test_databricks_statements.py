@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from databricks_local import client
 from databricks_local.bounds import require_bounded
-from databricks_shop import DAY, TABLE, create, needs_spark, rows, select
+from databricks_local.shop import DAY, TABLE, create, needs_spark, rows, select
 
 from airflow_backfill_provider.connections import warehouse_for
 from airflow_backfill_provider.errors import WarehouseError

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from databricks_shop import (
+from databricks_local.shop import (
     DAY,
     TABLE,
     client,
@@ -203,6 +203,23 @@ def test_a_killed_writer_s_stage_is_listed_with_its_backfill_and_dropped(warehou
     warehouse.drop(location)
     warehouse.drop(location)
     assert warehouse.storage() == ()
+
+
+def test_a_stage_that_goes_while_all_are_listed_is_left_out(
+    warehouse: Warehouse, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_backfill_provider.warehouses.databricks.session import Session
+
+    gone, kept = (staged(warehouse, target).partitions[0].location for _ in range(2))
+    look = Session.records
+
+    def after_a_drop(session: Any, statement: str) -> Any:
+        if gone in statement:
+            warehouse.drop(gone)
+        return look(session, statement)
+
+    monkeypatch.setattr(Session, "records", after_a_drop)
+    assert [item.location for item in warehouse.storage()] == [kept]
 
 
 @pytest.mark.parametrize(

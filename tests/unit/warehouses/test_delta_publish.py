@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from delta_shop import RANGE, Shop, corrected, day, rows_of
+from delta_shop import RANGE, ROWS, Shop, corrected, day, rows_of
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -410,3 +410,18 @@ def test_the_folder_of_stages_is_its_owner_s_alone(tmp_path: Path) -> None:
     shop = Shop.create(tmp_path)
     shop.stage(day(2), select=corrected)
     assert os.stat(tmp_path / "_safe_backfill").st_mode & 0o077 == 0
+
+
+def test_readers_of_the_change_data_feed_get_what_the_plan_says(tmp_path: Path) -> None:
+    write_deltalake(
+        tmp_path / "analytics" / "orders", rows_of(ROWS), configuration={"delta.enableChangeDataFeed": "true"}
+    )
+    shop = Shop.open(tmp_path)
+    streams, feed = shop.warehouse.reader_cautions(shop.target)
+    assert "a Spark stream ends with an error" in streams
+    assert "every row of the range is deleted and those that land are inserted" in feed
+
+    receipt = shop.warehouse.replace_partitions(shop.target, shop.publication(shop.stage(*RANGE)))
+
+    changes = shop.table.load_cdf(starting_version=receipt.sequence).read_all()["_change_type"].to_pylist()
+    assert sorted(changes) == ["delete"] * 30 + ["insert"] * 30

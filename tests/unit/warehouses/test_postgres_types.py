@@ -199,7 +199,7 @@ def test_a_merge_is_not_even_planned_where_the_table_numbers_a_column_that_it_wo
     spec = BackfillSpec.model_validate(
         {
             "name": "t",
-            "target": {"table": "t", "partition_by": "d", "key": [key]},
+            "target": {"table": "public.t", "partition_by": "d", "key": [key]},
             "transform": {
                 "sql": "SELECT k, d, n FROM t WHERE d = '{{ data_interval_start | ds }}'",
                 "depends_on_past": False,

@@ -7,10 +7,10 @@ from datetime import date, timedelta
 from typing import Any
 
 import pytest
-from databricks_local import client
 
 from airflow_backfill_provider.warehouses.base import Action, Publication, Published, Staged, Target, Warehouse
 from airflow_backfill_provider.windows import Grain, Partition, partition_at
+from databricks_local import client
 
 TABLE = "analytics.shop"
 DAY, NEXT = (partition_at(date(2024, 1, number), Grain.DAY) for number in (2, 3))
