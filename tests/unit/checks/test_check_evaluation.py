@@ -403,4 +403,4 @@ def test_equal_metrics_are_asked_for_once() -> None:
         compare=[{"sum": {"column": "net", "max_abs_change": 0}}, {"row_count": {"max_abs_change": 0}}],
     )
     needed = metrics_for(of)
-    assert (needed.staged, needed.baseline, needed.source) == ((ROWS, NULLS, SUM), (ROWS, SUM), ())
+    assert (needed.staged, needed.baseline, needed.others) == ((ROWS, NULLS, SUM), (ROWS, SUM), {})
