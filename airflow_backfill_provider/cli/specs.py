@@ -15,7 +15,13 @@ from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.switch import heed_switch
-from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, open_ledger, warehouse_for
+from airflow_backfill_provider.connections import (
+    SECTION,
+    executor_spanning_hosts,
+    most_mapped_tasks,
+    open_ledger,
+    warehouse_for,
+)
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
@@ -56,6 +62,7 @@ def plan(args: Namespace) -> None:
                 now=datetime.now(UTC),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
                 spans_hosts=executor_spanning_hosts(),
+                most_tasks=most_mapped_tasks(),
             )
         finally:
             warehouse.close()

@@ -77,7 +77,7 @@ def restore_overwritten(work: Work) -> RollbackResult:
         # A task committed and could not show, or did not live to show, that it is what it should be.
         marks = {key: mark for copied in copies.values() for key, mark in copied.items()}
         require_restored(work, plan, plan.select(sorted(keys)), marks)
-        record_receipts(work, receipts)
+        record_receipts(work, plan, receipts)
     work.ledger.release_range(work.backfill_id)
     if not results:
         return RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")

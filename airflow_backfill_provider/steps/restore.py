@@ -79,7 +79,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, look: Callable[[],
             )
             receipt = restoration.change(plan.target, publication)
             receipts.append(receipt)
-            record_receipts(work, [receipt])
+            record_receipts(work, plan, [receipt])
             record_lock(work, receipt)
     require_restored(work, plan, restoration.partitions, restoration.after)
     return RollbackResult(

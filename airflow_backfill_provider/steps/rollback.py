@@ -72,7 +72,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         if state is not BackfillState.ROLLED_BACK:
             undone = plan.select(sorted(written.undone))
             require_restored(work, plan, undone, marks)
-            record_receipts(work, work.warehouse.receipts(plan.target))
+            record_receipts(work, plan, work.warehouse.receipts(plan.target))
             _record(work)
         refuse_brought_back(work, plan)
         return _restored_before(len(written.undone))

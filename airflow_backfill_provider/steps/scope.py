@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_backfill_provider.batches import Batch
+from airflow_backfill_provider.batches import MOST_TASKS, Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
@@ -49,7 +49,14 @@ class Scoped:
 
 
 def scope(
-    work: Work, request: Request, run: Run, *, strict: bool = False, spans_hosts: str = "", code_revision: str = ""
+    work: Work,
+    request: Request,
+    run: Run,
+    *,
+    strict: bool = False,
+    spans_hosts: str = "",
+    code_revision: str = "",
+    most_tasks: int = MOST_TASKS,
 ) -> Scoped:
     """Plan a new backfill and lock its range, or load the plan this run already has; never both.
 
@@ -60,7 +67,7 @@ def scope(
     """
     existing = work.ledger.find_backfill(work.backfill_id)
     if existing is not None:
-        return _resume(work, request, existing, run)
+        return _resume(work, request, existing, run, most_tasks)
     if request.backfill_id is not None:
         raise RequestError(
             f"There is no backfill {request.backfill_id} in the ledger; see `airflow safe-backfill list`."
@@ -77,7 +84,10 @@ def scope(
         strict=strict,
         spans_hosts=spans_hosts,
         code_revision=code_revision,
+        most_tasks=most_tasks,
     )
+    if request.mode is not Mode.PLAN:
+        _require_gate(plan)
     if request.mode is Mode.PLAN or not plan.partitions:
         return Scoped(plan, (), resumed=False, note="" if plan.partitions else "nothing to do")
     work.ledger.open_backfill(
@@ -104,18 +114,31 @@ def scope(
     return Scoped(plan, plan.batches(), resumed=False)
 
 
+def _require_gate(plan: Plan) -> None:
+    """:raises RequestError: the range was widened, which a person has to approve, and by its spec nobody is ever asked."""
+    whole = plan.resolved
+    if plan.asked is None or whole is None or plan.request.drill or plan.spec.approval.required != "never":
+        return
+    raise RequestError(
+        f"expand: true made {whole} of {plan.asked}. A wider range than what was asked for needs a person's approval, and "
+        "approval.required is never, so nobody would be asked. Nothing was done. Ask for the whole range: "
+        f'{{"start_date": "{whole.start:%Y-%m-%dT%H:%M:%SZ}", "end_date": "{whole.end:%Y-%m-%dT%H:%M:%SZ}"}}; or set approval.required, such as '
+        "{over_partitions: 31}, under which this plan waits for a person."
+    )
+
+
 _OVER = {
     BackfillState.ROLLED_BACK: "was published and rolled back; publishing again needs a new backfill",
     BackfillState.EXPIRED: "is over: it was given up, or its way back has ended; its range is free for a new backfill",
 }
 
 
-def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) -> Scoped:
+def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run, most_tasks: int) -> Scoped:
     if existing.state in _OVER:
         raise PublishRefused(f"Backfill {existing.backfill_id} {_OVER[existing.state]}. Trigger the DAG anew.")
     if existing.name != work.spec.name:
         raise RequestError(f"Backfill {existing.backfill_id} is of {existing.name}, not of {work.spec.name}.")
-    plan = work.stored_plan()
+    plan = work.stored_plan().model_copy(update={"most_tasks": most_tasks})
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
     work.ledger.take_over(
@@ -211,6 +234,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
         now=plan.planned_at,
         resolution=plan.resolution,
         pinned=None if restaged else plan.source_versions,
+        most_tasks=plan.most_tasks,
     )
     kept: dict[str, Any] = {"baseline": plan.baseline, "earlier_versions": {} if restaged else plan.earlier_versions}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):

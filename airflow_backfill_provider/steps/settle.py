@@ -13,6 +13,7 @@ from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT, RECEIPT_EVENT
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.mechanism import mechanism_of
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import Written, receipt_detail, written_by
 from airflow_backfill_provider.steps.replaced import published, replaced
@@ -101,7 +102,7 @@ def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
         work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
     reason = _GIVEN_UP if given_up else ""
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    record_receipts(work, written.publishes)
+    record_receipts(work, plan, written.publishes)
     work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
     if wrong:
         work.ledger.move(
@@ -113,12 +114,13 @@ def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
     return wrong
 
 
-def record_receipts(work: Work, receipts: Iterable[Receipt]) -> None:
+def record_receipts(work: Work, plan: Plan, receipts: Iterable[Receipt]) -> None:
     """Have each commit of the backfill in the audit trail, once."""
     known = {event.detail["sequence"] for event in work.ledger.events(work.backfill_id, RECEIPT_EVENT)}
     for receipt in receipts:
         if receipt.backfill_id == work.backfill_id and receipt.sequence not in known:
-            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
+            detail = receipt_detail(receipt, mechanism_of(plan.spec.publish, receipt.action))
+            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=detail)
 
 
 def unverified(work: Work, plan: Plan) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ class Capabilities:
     replaced_per_second: int | None
     """A cautious estimate of how many rows one commit replaces in a second, while nobody else can write the table; None
     where others go on writing meanwhile."""
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """Why a mechanism that other engines have would not be safe here, and what to use instead; by its name, as sentences."""
     one_host: bool = False
     """Every task must run on the host that holds the files."""
     unproven: tuple[str, ...] = ()
@@ -327,6 +329,8 @@ class Receipt:
     deleted: int
     inserted: int
     committed_at: datetime
+    lock_wait: timedelta | None = field(default=None, compare=False)
+    """How long the lock was waited for before that, attempts that did not get it included; known as ``write_block`` is."""
     write_block: timedelta | None = field(default=None, compare=False)
     """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
     locked_for: timedelta | None = field(default=None, compare=False)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from airflow_backfill_provider.connections import warehouse_for
 from airflow_backfill_provider.errors import SpecError
-from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.planning import build_plan
+from airflow_backfill_provider.spec.model import BackfillSpec, PublishSpec
+from airflow_backfill_provider.spec.request import Request
 
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 
@@ -142,3 +145,18 @@ def test_a_live_connection_means_nothing_to_another_engine(monkeypatch: pytest.M
 def test_sharing_is_allowed_with_somebody() -> None:
     with pytest.raises(ValueError, match="allow_shared_compute needs live_conn_id"):
         spec(allow_shared_compute=True)
+
+
+def test_a_swap_of_views_is_refused_before_anything_is_asked_with_what_it_would_lose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect(monkeypatch)
+    swapping = spec().model_copy(update={"publish": PublishSpec(mechanism="view_swap")})
+    request = Request.from_conf({"start_date": "2024-01-01", "end_date": "2024-01-02"})
+    warehouse = warehouse_for(swapping)
+
+    with pytest.raises(
+        SpecError, match=r"view_swap is not supported by Databricks SQL.*would be gone for readers.*replace_partitions"
+    ):
+        build_plan(swapping, request, warehouse, backfill_id="b1", now=datetime(2024, 6, 1, tzinfo=UTC))
+    warehouse.close()

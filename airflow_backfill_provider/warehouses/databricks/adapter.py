@@ -61,6 +61,11 @@ from airflow_backfill_provider.warehouses.relational.warehouse import Relational
 from airflow_backfill_provider.windows import Partition
 
 _ROWS_PER_SECOND = 1_000_000
+_NO_SWAP = (
+    "CREATE OR REPLACE VIEW cannot be bound to what the view was, and nothing can be locked: rows that a pipeline writes to the old "
+    "version while the new one is filled would be gone for readers, and a view that somebody else replaced meanwhile would be "
+    "replaced again without a word. replace_partitions is one commit here too, and loses neither."
+)
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.5, 5.0
 
 
@@ -102,6 +107,7 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         return Capabilities(
             engine="Databricks SQL",
             mechanisms=frozenset({"replace_partitions", "merge"}),
+            cannot={"view_swap": _NO_SWAP},
             dialect=DIALECT.name,
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=None,
