@@ -14,6 +14,7 @@ import yaml
 from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.preflight import obstacles
 from airflow_backfill_provider.cli.switch import heed_switch
 from airflow_backfill_provider.connections import (
     SECTION,
@@ -37,7 +38,7 @@ from airflow_backfill_provider.steps.work import Work
 
 
 def plan(args: Namespace) -> None:
-    """Print the plan that a trigger with the same range would make."""
+    """Print the plan that a trigger with the same range would make, and what keeps such a run from starting."""
     with plain_errors():
         spec = _read(args.spec)
         request = Request.from_conf(
@@ -67,6 +68,8 @@ def plan(args: Namespace) -> None:
         finally:
             warehouse.close()
         print(preview(made))
+        for obstacle in obstacles(spec):
+            print(f"Before it can run: {obstacle}")
 
 
 def drill(args: Namespace) -> None:

@@ -41,6 +41,7 @@ class ScopePartitionsOperator(BackfillOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, most_mapped_tasks
         from airflow_backfill_provider.preview import preview
+        from airflow_backfill_provider.steps.others import others_at_work
         from airflow_backfill_provider.steps.scope import Run, scope
 
         with airflow_errors():
@@ -62,7 +63,8 @@ class ScopePartitionsOperator(BackfillOperator):
             if scoped.note:
                 self.log.info("Note: %s", scoped.note)
             if scoped.batches and self.pool_probe is not None:
-                wait_for_pool(context, self.spec.compute.pool, self.pool_probe)
+                pool = self.spec.compute.pool
+                wait_for_pool(context, pool, self.pool_probe, lambda: others_at_work(work, pool))
         return [{"label": batch.label, "keys": list(batch.keys)} for batch in scoped.batches]
 
     def which(self, context: Context) -> str:
