@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks test-celery chaos lint types format schema guarantees package lowest bench bench-airflow bench-engines bench-size bench-stops constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks test-celery chaos lint types format schema guarantees package lowest bench bench-airflow bench-engines bench-evidence bench-size bench-stops constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL; bench-engines: of each engine"
+	@echo "make bench-evidence a backfill with all the evidence against the same one without"
 	@echo "make bench-airflow  a backfill through a scheduler against Airflow's own; DAYS=\"180 365\""
 	@echo "make bench-size     what thousands of partitions cost beside their rows"
 	@echo "make bench-stops    within how many seconds each stop stops, and each way on goes on"
@@ -57,6 +58,7 @@ down: install
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
+	@.ci/need-chromium || echo "Without it, the test of the report in a browser is skipped."
 	@.ci/need-dbt || echo "Without it, the tests that run dbt are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
@@ -112,6 +114,9 @@ bench: install
 bench-engines: install
 	@.ci/need-postgresql
 	$(PY) benchmarks/whole_life.py --engines duckdb postgres delta --days 180 --scopes partition
+
+bench-evidence: install
+	$(PY) benchmarks/whole_life.py --evidence --days 30 180 --scopes partition
 
 bench-airflow: install
 	@.ci/need-postgresql

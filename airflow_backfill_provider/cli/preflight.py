@@ -34,4 +34,7 @@ def _obstacles(spec: BackfillSpec) -> Iterator[str]:
     if slots is None:
         yield f"The pool {pool!r} does not exist, so nothing could start. airflow pools set {pool} 4 backfills"
     elif slots == 0:
-        yield f"The pool {pool!r} has 0 slots, which holds every backfill. airflow pools set {pool} 4 backfills"
+        yield (
+            f"The pool {pool!r} has 0 slots, which stops every backfill, and may be meant to. Whoever stopped them gives it its "
+            f"slots again: airflow pools set {pool} <slots> backfills"
+        )

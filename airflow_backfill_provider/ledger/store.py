@@ -139,10 +139,10 @@ class Ledger:
         with self._read() as connection:
             return backfill_rows.find(connection, backfill_id)
 
-    def backfills(self, *, name: str | None = None, limit: int = 50) -> list[BackfillRecord]:
-        """The newest backfills, of one spec or of all, newest first."""
+    def backfills(self, *, name: str | None = None, target: str | None = None, limit: int = 50) -> list[BackfillRecord]:
+        """The newest backfills, of one spec, of one target or of all, newest first."""
         with self._read() as connection:
-            return backfill_rows.newest(connection, name=name, limit=limit)
+            return backfill_rows.newest(connection, name=name, target=target, limit=limit)
 
     def connections(self) -> tuple[str, ...]:
         """Every Airflow connection of a warehouse that a backfill was opened with, in order."""

@@ -18,6 +18,9 @@ MOVED_EVENT = "backfill.moved"
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 
+VALUES = "values"
+"""Under this name a detail may hold values of rows, which no listing of the trail shows."""
+
 RECEIPT_EVENT = "receipt"
 """What one commit to the target did: its ``action``, ``sequence``, ``mechanism``, and rows ``deleted`` and ``inserted``."""
 WRITE_BLOCK_EVENT = "write_block"

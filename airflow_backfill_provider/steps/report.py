@@ -15,7 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT, WRITE_BLOCK_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
-from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
 from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections

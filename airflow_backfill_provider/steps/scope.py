@@ -240,7 +240,8 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     What staged work rests on is kept: the baseline, and the count and the versions of the sources unless all is staged again.
     """
     was, wanted = plan.spec.target, work.spec.target
-    if was.model_copy(update={"key": ()}) != wanted.model_copy(update={"key": ()}):
+    decides_no_place: dict[str, Any] = {"key": (), "sensitive": ()}
+    if was.model_copy(update=decides_no_place) != wanted.model_copy(update=decides_no_place):
         raise IntentChanged(
             f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "
             f"by {wanted.partition_by} now. It is never taken to another table: abandon it and trigger the DAG anew."

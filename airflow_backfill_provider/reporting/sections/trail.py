@@ -60,4 +60,5 @@ def _shown(event: EventRecord) -> dict[str, object]:
 
 def _rows(facts: Facts) -> Iterator[list[Cell]]:
     for one in facts.events:
-        yield [one.sequence, one.at, one.action, one.by, json.dumps(one.detail, sort_keys=True, ensure_ascii=False)]
+        told = {name: value for name, value in one.detail.items() if name != audit.VALUES}
+        yield [one.sequence, one.at, one.action, one.by, json.dumps(told, sort_keys=True, ensure_ascii=False)]

@@ -251,6 +251,17 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self._drop_quietly(location)
             raise
 
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[Session], str]
+    ) -> str:
+        with translated("Keeping a sample"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                place = catalog.locate(session, target.table)
+                location = self._storage.create_from(session, "sample", backfill_id, "rows", select(session))
+                self._storage.refuse_wider(session, location, place)
+        return location
+
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
         with translated("Copying into a shadow"), self._sessions.session() as session:
