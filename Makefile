@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt 2>/dev/null | cksum | tr ' ' -)
 DEMO := $(PY) -m airflow_backfill_provider.demo
 
-.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks chaos lint types format schema guarantees package lowest bench bench-airflow bench-engines bench-size constraints clean
+.PHONY: help install demo demo-rollback up down test test-engines test-scheduler test-databricks test-celery chaos lint types format schema guarantees package lowest bench bench-airflow bench-engines bench-evidence bench-size bench-stops constraints clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make up, make down  start and stop the demo's Airflow with its web UI"
 	@echo "make test           every test, the scheduler ones included"
 	@echo "make test-databricks  the tests on a local Spark, behind the real Databricks client"
+	@echo "make test-celery    one backfill on two Celery workers that share no disk"
 	@echo "make chaos          backfills under kills, cuts and failures: 240 lives, or SEEDS=n, FIRST=n, or SEED=n alone"
 	@echo "                    BESIDE=600: everybody at once on one table, for so many seconds on each engine"
 	@echo "make lint types     what CI checks first; make format mends what can be mended"
@@ -22,8 +23,10 @@ help:
 	@echo "make schema         write the JSON Schema of a spec into docs/"
 	@echo "make guarantees     run the contract suite and write what each engine guarantees into docs/"
 	@echo "make bench          the whole life of a backfill against the bare SQL; bench-engines: of each engine"
+	@echo "make bench-evidence a backfill with all the evidence against the same one without"
 	@echo "make bench-airflow  a backfill through a scheduler against Airflow's own; DAYS=\"180 365\""
 	@echo "make bench-size     what thousands of partitions cost beside their rows"
+	@echo "make bench-stops    within how many seconds each stop stops, and each way on goes on"
 	@echo "make constraints    pin versions: today's in constraints.txt, the lowest in .ci/lowest.txt"
 	@echo "make clean          remove the demo, caches and .venv"
 
@@ -55,6 +58,7 @@ down: install
 test: install
 	@.ci/need-postgresql || echo "Without it, the tests on PostgreSQL are skipped."
 	@.ci/need-pgbouncer || echo "Without it, the tests through a transaction pooler are skipped."
+	@.ci/need-chromium || echo "Without it, the test of the report in a browser is skipped."
 	@.ci/need-dbt || echo "Without it, the tests that run dbt are skipped."
 	@$(MAKE) --no-print-directory -j 2 -k test-scheduler test-engines
 
@@ -68,6 +72,13 @@ test-scheduler: install
 test-databricks: install
 	@.ci/need-spark
 	$(PY) -m pytest -m spark tests/unit tests/contract
+
+# In an environment of its own: Airflow finds Celery's provider wherever it is installed, and nothing else here needs it.
+test-celery: install
+	@.ci/need-postgresql
+	@.ci/need-redis
+	@.ci/need-celery
+	PYTHONPATH=. .venv-celery/bin/python -m pytest tests/celery_workers
 
 chaos: install
 	@.ci/need-postgresql
@@ -104,6 +115,9 @@ bench-engines: install
 	@.ci/need-postgresql
 	$(PY) benchmarks/whole_life.py --engines duckdb postgres delta --days 180 --scopes partition
 
+bench-evidence: install
+	$(PY) benchmarks/whole_life.py --evidence --days 30 180 --scopes partition
+
 bench-airflow: install
 	@.ci/need-postgresql
 	$(PY) benchmarks/through_airflow.py $(if $(DAYS),--days $(DAYS))
@@ -111,10 +125,14 @@ bench-airflow: install
 bench-size: install
 	$(PY) benchmarks/size.py
 
+bench-stops: install
+	@.ci/need-postgresql
+	$(PY) benchmarks/stops.py
+
 constraints: | $(PY)
 	@.ci/make-constraints
 
 clean:
 	@if [ -x $(PY) ] && [ -e .demo/airflow/processes.json ]; then $(DEMO) down; fi
-	rm -rf $(VENV) .venv-dbt .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-dbt .venv-celery .demo .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,7 +14,7 @@ SECONDS_PER_TASK = 60
 PARTITIONS_PER_TASK = 128
 """``auto`` gives one task no more than these, however fast they are: what one log and one mapped entry still show well."""
 MOST_TASKS = 1024
-"""Airflow's ``core.max_map_length``; a longer XCom list fails the task that pushes it."""
+"""``core.max_map_length`` as Airflow sets it; a longer XCom list fails the task that pushes it."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ def deal(
     max_concurrency: int,
     partitions_per_task: int | Literal["auto"],
     estimated_seconds: float,
+    most_tasks: int = MOST_TASKS,
 ) -> tuple[Batch, ...]:
-    """Cut the partitions, in order, into batches of nearly equal size; at most 1,024 of them.
+    """Cut the partitions, in order, into batches of nearly equal size; at most ``most_tasks`` of them.
 
     Above the cap, ``auto`` makes a multiple of it: a last wave of fewer tasks would leave slots idle.
     """
@@ -45,7 +46,7 @@ def deal(
         tasks = min(count, max_concurrency * max(waves, min(longer, 4)))
     else:
         tasks = ceil(count / partitions_per_task)
-    tasks = min(tasks, MOST_TASKS)
+    tasks = min(tasks, most_tasks)
     base, extra = divmod(count, tasks)
     batches: list[Batch] = []
     start = 0

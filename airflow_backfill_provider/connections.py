@@ -17,6 +17,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 from sqlalchemy import URL
 
+from airflow_backfill_provider.batches import MOST_TASKS
 from airflow_backfill_provider.errors import LedgerError, SpecError
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -235,6 +236,20 @@ def executor_spanning_hosts() -> str:
     """The name of the executor that tasks go to when they name none, if it may run each on another host; empty otherwise."""
     default = str(conf.get("core", "executor")).partition(",")[0].strip()
     return "" if "LocalExecutor" in default or "SequentialExecutor" in default else default
+
+
+def most_mapped_tasks() -> int:
+    """How many mapped tasks Airflow makes of one list, ``core.max_map_length``.
+
+    :raises SpecError: it allows none, or is no number.
+    """
+    found = str(conf.get("core", "max_map_length", fallback=MOST_TASKS))
+    if not found.isdecimal() or not int(found):
+        raise SpecError(
+            f"[core] max_map_length is {found!r}, so Airflow would fail every mapped task of the backfill. Set it to 1 or more; "
+            f"Airflow's own default is {MOST_TASKS:,}."
+        )
+    return int(found)
 
 
 def open_ledger() -> Ledger:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from airflow_backfill_provider.answers import Answer
-from airflow_backfill_provider.batches import Batch, deal
+from airflow_backfill_provider.batches import MOST_TASKS, Batch, deal
 from airflow_backfill_provider.column_fit import ColumnFit
 from airflow_backfill_provider.errors import PlanUnreadable, RequestError, SpecError
 from airflow_backfill_provider.range_evidence import RangeFound
@@ -48,6 +48,8 @@ class Plan(Frozen):
     """As it was written; what it came to is ``resolved`` and ``partitions``."""
     resolved: Window | None
     """The range that the request meant when the plan was made; None when it lists its partitions."""
+    asked: Window | None = None
+    """The range that was asked for, where ``expand`` made a wider one of it; a person approves that."""
     notes: tuple[str, ...]
     """What was resolved otherwise than written; among the warnings too."""
     planned_at: datetime
@@ -92,6 +94,8 @@ class Plan(Frozen):
     not_proven: tuple[str, ...]
     code_revision: str = ""
     """What the deployment says of its own code; recorded, in no hash."""
+    most_tasks: int = MOST_TASKS
+    """How many mapped tasks Airflow allows where the plan was made, or gone on with; in no hash."""
     live_reading: LiveReading | None = None
     """The newest facts of :attr:`live`, which are in no hash; None until they are claimed."""
 
@@ -129,7 +133,7 @@ class Plan(Frozen):
     @property
     def resolution(self) -> Resolution:
         """What the request came to when the plan was made."""
-        return Resolution(self.partitions, self.skipped, self.resolved, self.notes)
+        return Resolution(self.partitions, self.skipped, self.resolved, self.asked, self.notes)
 
     @property
     def recomputer(self) -> Recomputer:
@@ -229,6 +233,7 @@ class Plan(Frozen):
             max_concurrency=compute.max_concurrency,
             partitions_per_task=compute.partitions_per_task,
             estimated_seconds=self.baseline_rows / self.rows_per_second,
+            most_tasks=self.most_tasks,
         )
 
     def units(self) -> tuple[tuple[Partition, ...], ...]:

@@ -8,6 +8,7 @@ from itertools import groupby
 
 from airflow_backfill_provider.affected import count_affected, narrowed
 from airflow_backfill_provider.answers import answers, strict_violations
+from airflow_backfill_provider.batches import MOST_TASKS
 from airflow_backfill_provider.cautions import (
     child_cautions,
     column_cautions,
@@ -61,6 +62,7 @@ def build_plan(
     strict: bool = False,
     spans_hosts: str = "",
     code_revision: str = "",
+    most_tasks: int = MOST_TASKS,
     resolution: Resolution | None = None,
     pinned: Versions | None = None,
 ) -> Plan:
@@ -70,6 +72,7 @@ def build_plan(
     :param resolution: what the request came to earlier; by default it is resolved at ``now``.
     :param pinned: the versions of sources that were resolved earlier; by default the latest.
     :param spans_hosts: the name of the executor, when it may run each task on another host.
+    :param most_tasks: how many mapped tasks Airflow allows.
     :param strict: refuse a plan that leaves one of the five questions to a default.
     :raises RequestError: the range cannot be planned.
     :raises SpecError: the table or a column is not there, or cannot be worked with.
@@ -168,6 +171,7 @@ def build_plan(
         spec=spec,
         request=request,
         resolved=resolution.span,
+        asked=resolution.asked,
         notes=resolution.notes,
         planned_at=now,
         engine=capabilities.engine,
@@ -194,6 +198,7 @@ def build_plan(
         warnings=tuple(warnings),
         not_proven=(*NOT_PROVEN, *recomputer.unproven, *capabilities.unproven),
         code_revision=code_revision,
+        most_tasks=most_tasks,
     )
     plan.require_short_write_block(lambda: _possible_swap(spec, warehouse, target, partitions))
     plan.require_budget()

@@ -39,6 +39,8 @@ class Resolution:
     skipped: tuple[Skipped, ...]
     span: Window | None
     """The range as it was resolved; None when the request lists its partitions."""
+    asked: Window | None = None
+    """The range that was asked for, where ``expand`` made a wider one of it."""
     notes: tuple[str, ...] = ()
     """Sentences about what was resolved otherwise than written."""
 
@@ -49,7 +51,7 @@ def resolve(spec: BackfillSpec, request: Request, now: datetime) -> Resolution:
     :raises RequestError: a bound, key or exclusion does not fit.
     """
     grain, zone = spec.target.grain, spec.target.timezone
-    span, notes = None, []
+    span, narrower, notes = None, None, []
     if request.partitions:
         asked = tuple(sorted({parse_key(key, grain, zone) for key in request.partitions}))
     elif grain is Grain.LIST:
@@ -61,6 +63,7 @@ def resolve(spec: BackfillSpec, request: Request, now: datetime) -> Resolution:
         start, end = _range(request, grain, zone, now)
         if request.expand and (wider := widen(start, end, grain, zone)) != (start, end):
             notes.append(f"The range was expanded to whole {grain}s: from {Window(start, end)} to {Window(*wider)}.")
+            narrower = Window(start, end)
             start, end = wider
         asked = split(start, end, grain, zone)
         span = Window(start, end)
@@ -84,7 +87,7 @@ def resolve(spec: BackfillSpec, request: Request, now: datetime) -> Resolution:
             skipped.append(Skipped(key=partition.key, reason="not over yet; include_live: true would take it in"))
         else:
             kept.append(partition)
-    return Resolution(tuple(kept), tuple(skipped), span, tuple(notes))
+    return Resolution(tuple(kept), tuple(skipped), span, narrower, tuple(notes))
 
 
 def _range(request: Request, grain: Grain, zone: str, now: datetime) -> tuple[datetime, datetime]:

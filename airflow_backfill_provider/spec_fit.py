@@ -10,7 +10,14 @@ from sqlglot import exp
 
 from airflow_backfill_provider.errors import SpecError, TransformRefused
 from airflow_backfill_provider.spec.checks import ExpressionIsTrue, Relationships, Sql
-from airflow_backfill_provider.spec.comparisons import CompareAvg, CompareColumn, CompareMax, CompareMin, CompareSum
+from airflow_backfill_provider.spec.comparisons import (
+    CompareAvg,
+    CompareColumn,
+    CompareMax,
+    CompareMin,
+    CompareSum,
+    OtherTable,
+)
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.report_queries import ReportQuery
 from airflow_backfill_provider.transform import over, require_query
@@ -43,6 +50,10 @@ def require_fit(spec: BackfillSpec, target: Target, warehouse: Warehouse) -> Non
         if isinstance(entry, CompareColumn) and entry.against == "source" and spec.source is not None:
             column = entry.source_column or entry.column
             _require_readable(spec.source.table, column, f"compare[{number}].{entry.kind}", warehouse)
+        against = getattr(entry, "against", None)
+        if isinstance(against, OtherTable):
+            for column in filter(None, (spec.target.partition_by, getattr(entry, "column", None))):
+                _require_readable(against.table, column, f"compare[{number}].{entry.kind}.against", warehouse)
 
 
 def checkable_constraints(target: Target, dialect: str) -> tuple[Target, list[str]]:
@@ -94,6 +105,15 @@ def _require_columns(spec: BackfillSpec, target: Target, dialect: str) -> None:
     if missing := sorted(name for name in named if name.casefold() not in have):
         there = ", ".join(sorted(column.name for column in target.columns))
         raise SpecError(f"A check names {', '.join(missing)}, but {target.table} has no such column; it has {there}.")
+    if missing := sorted(name for name in spec.target.sensitive if name.casefold() not in have):
+        there = ", ".join(sorted(column.name for column in target.columns))
+        raise SpecError(
+            f"target.sensitive names {', '.join(missing)}, but {target.table} has no such column; it has {there}."
+        )
+    if spec.samples and not spec.shown_columns(target.compared(spec.uncompared_columns)):
+        raise SpecError(
+            "samples: every column is sensitive or not compared, so a sample would show nothing. Leave samples out."
+        )
     for name in tolerated:
         if not is_number(have[name.casefold()].type, dialect):
             raise SpecError(

@@ -6,7 +6,11 @@ there are cores), checks, keyed comparison, backup, publish and verify, by the s
 call. Both start from the same tables; a file is closed at the end. Not counted: starting Airflow's task processes, and
 making the ledger, which ``airflow safe-backfill init`` does once for all backfills.
 
-Run it with ``make bench``, or ``python benchmarks/whole_life.py --engines postgres --days 180 --rounds 3``.
+With ``--evidence`` it is another question: what the evidence costs, as a ratio to the same backfill without it. *Without* has
+no trial, control period, range evidence, checks, comparisons, report queries, samples and report; what is left is what no
+backfill goes without: staging, the comparison by key, backup, publish and read back.
+
+Run it with ``make bench``, ``make bench-evidence``, or ``python benchmarks/whole_life.py --engines postgres --days 180 --rounds 3``.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
@@ -32,6 +36,12 @@ from engines import DAYS, ENGINES, FIRST, HOME, ROWS_PER_DAY, SELECT, WORKERS, E
 
 ENGINE = os.environ.get("BENCH_ENGINE", "duckdb")
 LEDGER = f"sqlite:///{HOME / 'ledger.db'}"
+EVIDENCE = os.environ.get("BENCH_EVIDENCE", "some")
+"""``none``, ``all``, or ``some``: what the bare statements are compared with."""
+AT_MOST = 1.5
+"""Of the time that the same backfill takes without evidence."""
+CONTROL = 2
+"""With ``all`` or ``none``, so many days before the range were right already; they are the control period."""
 STEPS = [f"airflow_backfill_provider.steps.{name}" for name in ("stage", "validate")]
 DIALECTS = {"delta": "duckdb", "duckdb": "duckdb", "postgres": "postgres"}
 
@@ -44,29 +54,45 @@ def bare(engine: Engine, place: str, days: int) -> dict[str, Any]:
 
 
 def spec() -> Any:
+    """The spec, with as much evidence as :data:`EVIDENCE` says."""
     from airflow_backfill_provider.spec.model import BackfillSpec
 
     bounds = (
         "WHERE order_date >= DATE '{{ data_interval_start | ds }}' AND order_date < DATE '{{ data_interval_end | ds }}'"
     )
-    return BackfillSpec.model_validate(
-        {
-            "name": "orders",
-            "target": {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id"]},
-            "transform": {"sql": SELECT + bounds, "scope": os.environ["BENCH_SCOPE"]},
-            "compute": {"conn_id": "bench", "max_concurrency": WORKERS},
-            "source": {"table": "raw.orders", "partition_by": "order_date"},
-            "checks": [
-                {"not_null": {"column": "order_id"}},
-                {"accepted_range": {"column": "amount_minor", "min_value": 0}},
-            ],
-            "compare": [
-                {"row_count": {"against": "source", "max_abs_change": 0}},
-                {"sum": {"column": "amount_minor", "change_between": ["-30%", "0%"]}},
-                {"row_diff": {"max_added": 0, "max_removed": 0}},
-            ],
-        }
-    )
+    document: dict[str, Any] = {
+        "name": "orders",
+        "target": {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id"]},
+        "transform": {"sql": SELECT + bounds, "scope": os.environ["BENCH_SCOPE"]},
+        "compute": {"conn_id": "bench", "max_concurrency": WORKERS},
+    }
+    some = {
+        "source": {"table": "raw.orders", "partition_by": "order_date"},
+        "checks": [
+            {"not_null": {"column": "order_id"}},
+            {"accepted_range": {"column": "amount_minor", "min_value": 0}},
+        ],
+        "compare": [
+            {"row_count": {"against": "source", "max_abs_change": 0}},
+            {"sum": {"column": "amount_minor", "change_between": ["-30%", "0%"]}},
+            {"row_diff": {"max_added": 0, "max_removed": 0}},
+        ],
+    }
+    metric = {"column": "amount_minor", "aggregate": "avg"}
+    whole = some | {
+        "control_period": {"partitions": [str(FIRST + timedelta(days=day)) for day in range(CONTROL)]},
+        "range": {"evidence": {"introduced_by": "a", "introduced_at": str(_first_day()), "metric": metric}},
+        "report_queries": [
+            {"name": "sum", "sql": "SELECT sum(amount_minor) FROM analytics.orders", "change_between": ["-30%", "0%"]}
+        ],
+        "samples": 20,
+    }
+    asked = {"none": {"trial": {"enabled": False}}, "some": some, "all": whole}
+    return BackfillSpec.model_validate(document | asked[EVIDENCE])
+
+
+def _first_day() -> date:
+    return FIRST if EVIDENCE == "some" else FIRST + timedelta(days=CONTROL)
 
 
 @contextmanager
@@ -86,7 +112,9 @@ def work(place: str, sharers: int = 1) -> Iterator[Any]:
 def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
     """The steps that the operators call, in the DAG's order."""
     from airflow_backfill_provider.ledger.store import Ledger
+    from airflow_backfill_provider.reporting.documents import documents
     from airflow_backfill_provider.spec.request import Request
+    from airflow_backfill_provider.steps.control_period import hold_control
     from airflow_backfill_provider.steps.publish import publish
     from airflow_backfill_provider.steps.report import conclude
     from airflow_backfill_provider.steps.scope import Run, scope
@@ -94,6 +122,8 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
     from airflow_backfill_provider.steps.validate import validate_range
 
     phases: dict[str, float] = {}
+    if EVIDENCE != "some":
+        engine.bare(place, CONTROL)
     (HOME / "ledger.db").unlink(missing_ok=True)
     with Ledger(LEDGER) as ledger:
         ledger.upgrade()
@@ -109,9 +139,10 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
         warm(0)
         started, cpu = time.perf_counter(), _cpu_seconds()
         with work(place) as here:
-            request = Request(start_date=str(FIRST), end_date=str(FIRST + timedelta(days=days - 1)))
+            request = Request(start_date=str(_first_day()), end_date=str(_first_day() + timedelta(days=days - 1)))
             scoped = timed("scope", lambda: scope(here, request, Run("bench", "bench", "bench")))
             timed("trial", lambda: try_partition(here))
+            timed("control", lambda: hold_control(here))
             batches = [(place, list(batch.keys)) for batch in scoped.batches]
         timed("stage", lambda: list(pool.map(stage, batches)))
         timed("validate", lambda: list(pool.map(validate, batches)))
@@ -120,6 +151,8 @@ def ours(engine: Engine, place: str, days: int) -> dict[str, Any]:
             with appending(engine, place) as waits:
                 result = timed("publish", lambda: publish(here))
             timed("report", lambda: conclude(here))
+            if EVIDENCE == "all":
+                timed("page", lambda: documents(here.ledger, here.backfill_id))
         seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
     assert result.published, result
     assert result.inserted == days * ROWS_PER_DAY, result
@@ -156,7 +189,8 @@ def warm(_: int) -> None:
     from airflow_backfill_provider.warehouses import KINDS
     from airflow_backfill_provider.windows import Grain, partition_at
 
-    for module in (*STEPS, KINDS[ENGINE].partition(":")[0]):
+    drawing = ["matplotlib.figure", "matplotlib.backends.backend_svg"] if EVIDENCE == "all" else []
+    for module in (*STEPS, *drawing, KINDS[ENGINE].partition(":")[0]):
         import_module(module)
     prepare(spec(), partition_at(FIRST, Grain.DAY), DIALECTS[ENGINE])
     time.sleep(0.5)  # so that no process takes the others' share
@@ -176,7 +210,9 @@ def validate(batch: tuple[str, list[str]]) -> None:
         validate_batch(here, batch[1])
 
 
-def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = False) -> dict[str, Any]:
+def measure(
+    engine: Engine, what: str, days: int, scope: str, *, memory: bool = False, evidence: str = "some"
+) -> dict[str, Any]:
     """One run in a process tree of its own, from a fresh copy of the tables.
 
     Memory is watched in runs of its own: counting the pages of three processes every 20 ms costs them a core.
@@ -184,7 +220,11 @@ def measure(engine: Engine, what: str, days: int, scope: str, *, memory: bool = 
     place = engine.fresh()
     before = engine.cpu_seconds()
     command = [sys.executable, __file__, "--child", what, "--place", place, "--days", str(days)]
-    environment = os.environ | {"BENCH_SCOPE": scope, "BENCH_ENGINE": type(engine).__name__.lower()}
+    environment = os.environ | {
+        "BENCH_SCOPE": scope,
+        "BENCH_ENGINE": type(engine).__name__.lower(),
+        "BENCH_EVIDENCE": evidence,
+    }
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
         peak = [0, 0]
         watcher = threading.Thread(target=_watch, args=(child.pid, peak), daemon=True)
@@ -238,6 +278,7 @@ def main() -> None:
     parser.add_argument("--days", type=int, nargs="+", default=[30, 180, 365])
     parser.add_argument("--scopes", nargs="+", default=["partition", "range"], choices=["partition", "range"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--evidence", action="store_true", help="what the evidence costs, instead")
     parser.add_argument("--child", choices=["bare", "ours"])
     parser.add_argument("--place")
     arguments = parser.parse_args()
@@ -251,6 +292,10 @@ def main() -> None:
             print(
                 f"{engine.start()}, {WORKERS} cores, {DAYS * ROWS_PER_DAY:,} rows, {arguments.rounds} rounds, medians"
             )
+            if arguments.evidence:
+                for days in arguments.days:
+                    report_evidence(engine, days, arguments.scopes[0], arguments.rounds)
+                continue
             print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC; peak memory of the largest process, and of all together")
             print(
                 f"{'days':>5} {'rows':>10} {'bare s':>7} {'ours s':>7} {'ratio':>6} {'min-max':>10} "
@@ -297,6 +342,23 @@ def report(engine: Engine, days: int, scope: str, rounds: int) -> None:
             f"      processor seconds of the server {cpu[0]:.2f} and {cpu[1]:.2f}, ratio {cpu[1] / cpu[0]:.2f}",
             flush=True,
         )
+
+
+def report_evidence(engine: Engine, days: int, scope: str, rounds: int) -> None:
+    """Measure one length of range without evidence and with all of it, and print its lines."""
+    pairs = [
+        (measure(engine, "ours", days, scope, evidence="none"), measure(engine, "ours", days, scope, evidence="all"))
+        for _ in range(rounds)
+    ]
+    ratios = [b["seconds"] / a["seconds"] for a, b in pairs]
+    old, new = (statistics.median(run["seconds"] for run in runs) for runs in zip(*pairs, strict=True))
+    print(
+        f"{days:>5} days, {days * ROWS_PER_DAY:,} rows, scope {scope}: {old:.2f} s without evidence, {new:.2f} s with it, "
+        f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}); the most it may be is {AT_MOST}"
+    )
+    for name, runs in zip(("without", "with"), zip(*pairs, strict=True), strict=True):
+        mean = {phase: statistics.median(run["phases"][phase] for run in runs) for phase in runs[0]["phases"]}
+        print(f"      {name}: " + ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in mean.items()), flush=True)
 
 
 if __name__ == "__main__":

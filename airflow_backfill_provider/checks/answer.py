@@ -38,6 +38,10 @@ class Answer:
         """It does not hold."""
         return self.make(Verdict.WARN if self.severity == "warn" else Verdict.FAIL, expected, actual, detail)
 
+    def warned(self, expected: str, actual: str, detail: str) -> Outcome:
+        """Neither a pass nor a failure: people are to know of it."""
+        return self.make(Verdict.WARN, expected, actual, detail)
+
     def error(self, expected: str, actual: str, detail: str) -> Outcome:
         """The question could not be answered, which no severity softens."""
         return self.make(Verdict.ERROR, expected, actual, detail)

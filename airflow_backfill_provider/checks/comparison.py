@@ -10,7 +10,7 @@ from airflow_backfill_provider.checks.findings import Findings, Measured, failur
 from airflow_backfill_provider.checks.metrics import metrics_of_comparison
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.wording import expected_of_measure, name_of_measure
-from airflow_backfill_provider.spec.comparisons import AnyMeasure, CompareAvg, CompareNullRate
+from airflow_backfill_provider.spec.comparisons import LAST_GOOD, AnyMeasure, CompareAvg, CompareNullRate
 from airflow_backfill_provider.spec.metric import Scalar
 
 
@@ -20,7 +20,14 @@ def judge_measure(comparison: AnyMeasure, found: Findings) -> Outcome:
     of_staged, of_other = metrics_of_comparison(comparison), metrics_of_comparison(beside)
     answer = Answer(comparison.kind, name_of_measure(comparison), found.key, comparison.severity, of_staged[0])
     expected = expected_of_measure(comparison)
-    other = found.source if comparison.other_side == "source" else found.baseline
+    rows = found.side(comparison.other_side)
+    other = rows.measured
+    if comparison.against == LAST_GOOD and any(metric not in other for metric in of_other):
+        return answer.warned(
+            expected,
+            "nothing to compare with",
+            "no backfill of this partition that was completed and not rolled back has left this number: this is the first",
+        )
     for side, metrics in ((found.staged, of_staged), (other, of_other)):
         if (raised := failure(side, *metrics)) is not None:
             return answer.raised(expected, raised)
@@ -38,7 +45,8 @@ def judge_measure(comparison: AnyMeasure, found: Findings) -> Outcome:
     detail = "compared within floating point rounding" if distance.rounding else ""
     if comparison.kind == "row_count" and old == new == 0:
         detail = "both empty"
-    return answer.of(_holds(comparison, distance), expected, str(distance), detail)
+    told = "; ".join(filter(None, (rows.told, detail)))
+    return answer.of(_holds(comparison, distance), expected, str(distance), told)
 
 
 def _holds(comparison: AnyMeasure, distance: Distance) -> bool:

@@ -6,12 +6,13 @@ Missing data is not a pass, NULL is never 0, and what could not be measured is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeGuard
 
 from airflow_backfill_provider.checks.answer import Answer
 from airflow_backfill_provider.checks.comparison import judge_measure
 from airflow_backfill_provider.checks.constraint import is_of_key, judge_constraint
-from airflow_backfill_provider.checks.findings import Constraint, Diff, Findings, Measured
+from airflow_backfill_provider.checks.findings import Constraint, Diff, Findings, Measured, Side
 from airflow_backfill_provider.checks.metrics import metric_of_check
 from airflow_backfill_provider.checks.outcome import Outcome, Verdict
 from airflow_backfill_provider.checks.row_diff import judge_row_diff
@@ -34,15 +35,16 @@ def evaluate_partition(
     diff: Diff,
     sql_failures: Mapping[str, int | Exception],
     constraints: Sequence[Constraint] = (),
+    others: Mapping[str, Side] = MappingProxyType({}),
 ) -> list[Outcome]:
     """Every outcome of one partition: whether it came out empty, the target's own constraints, then each check, then
     each comparison.
 
-    ``sql_failures`` maps the name of each ``sql`` check to the rows its query returned, or to the engine's error.
-    When the spec lists no row diff, its counts are reported all the same, and keys that are not unique: in the
+    ``sql_failures`` maps the name of each ``sql`` check to the rows its query returned, or to the engine's error; ``others``
+    is of the last good backfill and of each other table that is compared with. When the spec lists no row diff, its counts are reported all the same, and keys that are not unique: in the
     staged rows as a failure, in the published ones as a warning.
     """
-    found = Findings(key, staged, baseline, source, diff, sql_failures)
+    found = Findings(key, staged, baseline, source, diff, sql_failures, others)
     outcomes = [judge_emptied(found, allow_empty=spec.allow_empty)]
     outcomes += [judge_constraint(constraint, spec.target.key, found) for constraint in constraints]
     outcomes += [
@@ -63,6 +65,7 @@ def evaluate_range(
     diff: Diff,
     sql_failures: Mapping[str, int | Exception],
     constraints: Sequence[Constraint] = (),
+    others: Mapping[str, Side] = MappingProxyType({}),
     *,
     no_new_keys: bool = False,
 ) -> list[Outcome]:
@@ -71,7 +74,7 @@ def evaluate_range(
     ``no_new_keys`` says that every staged key stands in its own partition already: a key in two partitions was then
     published so before, and is not looked for.
     """
-    found = Findings(None, staged, baseline, source, diff, sql_failures)
+    found = Findings(None, staged, baseline, source, diff, sql_failures, others)
     outcomes = [
         judge_constraint(constraint, spec.target.key, found)
         for constraint in constraints

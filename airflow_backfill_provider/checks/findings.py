@@ -55,6 +55,15 @@ class Constraint(Protocol):
 
 
 @dataclass(frozen=True)
+class Side:
+    """Rows that staged ones are compared with."""
+
+    measured: Measured
+    told: str = ""
+    """Which they are, where the comparison's name does not say it."""
+
+
+@dataclass(frozen=True)
 class Findings:
     """About one partition, or about the range as a whole."""
 
@@ -66,6 +75,13 @@ class Findings:
     diff: Diff
     sql_failures: Mapping[str, int | Exception] = field(default_factory=dict)
     """For each ``sql`` check by name the rows its query returned, or the engine's error."""
+    others: Mapping[str, Side] = field(default_factory=dict)
+    """The last good backfill, and each other table by its name."""
+
+    def side(self, name: str) -> Side:
+        """The rows that staged ones are compared with; nothing measured where there are none."""
+        own = {"baseline": Side(self.baseline), "source": Side(self.source)}
+        return {**own, **self.others}.get(name, Side({}))
 
     @property
     def rows_new(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.checks.constraint import is_of_key, metric_of_constraint
@@ -38,11 +38,16 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 
 @dataclass(frozen=True)
 class Needed:
-    """Metrics by the rows they are measured of; ``source`` is empty when nothing is compared against the source."""
+    """Metrics by the rows they are measured of."""
 
     staged: tuple[Metric, ...]
     baseline: tuple[Metric, ...]
-    source: tuple[Metric, ...]
+    others: Mapping[str, tuple[Metric, ...]]
+    """Of the rows that staged ones are compared with beside the published ones, by :attr:`Measure.other_side`."""
+
+    def of(self, side: str) -> tuple[Metric, ...]:
+        """Those of that side; none where nothing is compared with it."""
+        return self.baseline if side == "baseline" else self.others.get(side, ())
 
 
 def metrics_for(spec: BackfillSpec, constraints: Sequence[Constraint] = ()) -> Needed:
@@ -87,10 +92,11 @@ def _asked(spec: BackfillSpec, constraints: Sequence[Constraint]) -> Iterator[_A
 
 
 def _needed(asked: Sequence[_Asked], always: tuple[Metric, ...]) -> Needed:
-    sides = {"staged": list(always), "baseline": list(always), "source": []}
+    sides: dict[str, list[Metric]] = {"staged": list(always), "baseline": list(always)}
     for entry in asked:
-        sides[entry.side].append(entry.metric)
-    return Needed(**{side: tuple(dict.fromkeys(metrics)) for side, metrics in sides.items()})
+        sides.setdefault(entry.side, []).append(entry.metric)
+    distinct = {side: tuple(dict.fromkeys(metrics)) for side, metrics in sides.items()}
+    return Needed(distinct.pop("staged"), distinct.pop("baseline"), distinct)
 
 
 def looked_at(check: Check) -> Metric:

@@ -13,6 +13,7 @@ from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.heartbeats import task_lines
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import VALUES
 from airflow_backfill_provider.operators.report_files import write_report
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
@@ -36,7 +37,8 @@ def status(args: Namespace) -> None:
             )
         print("Audit trail")
         for event in ledger.events(args.backfill_id):
-            detail = f"  {json.dumps(event.detail, sort_keys=True)[:200]}" if event.detail else ""
+            told = {name: value for name, value in event.detail.items() if name != VALUES}
+            detail = f"  {json.dumps(told, sort_keys=True)[:200]}" if told else ""
             print(f"  {event.at:%Y-%m-%dT%H:%M:%SZ}  {event.action}  by {event.by}{detail}")
 
 
@@ -89,4 +91,5 @@ def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
             how(Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli"), args.reason)
         finally:
             warehouse.close()
-        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range is free.")
+        stays = "stays its own until its rollback is over" if ledger.is_on_way_back(args.backfill_id) else "is free"
+        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range {stays}.")

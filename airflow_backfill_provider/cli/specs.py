@@ -14,8 +14,15 @@ import yaml
 from airflow.configuration import conf
 
 from airflow_backfill_provider.cli.failure import plain_errors
+from airflow_backfill_provider.cli.preflight import obstacles
 from airflow_backfill_provider.cli.switch import heed_switch
-from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, open_ledger, warehouse_for
+from airflow_backfill_provider.connections import (
+    SECTION,
+    executor_spanning_hosts,
+    most_mapped_tasks,
+    open_ledger,
+    warehouse_for,
+)
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
@@ -31,7 +38,7 @@ from airflow_backfill_provider.steps.work import Work
 
 
 def plan(args: Namespace) -> None:
-    """Print the plan that a trigger with the same range would make."""
+    """Print the plan that a trigger with the same range would make, and what keeps such a run from starting."""
     with plain_errors():
         spec = _read(args.spec)
         request = Request.from_conf(
@@ -56,10 +63,13 @@ def plan(args: Namespace) -> None:
                 now=datetime.now(UTC),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
                 spans_hosts=executor_spanning_hosts(),
+                most_tasks=most_mapped_tasks(),
             )
         finally:
             warehouse.close()
         print(preview(made))
+        for obstacle in obstacles(spec):
+            print(f"Before it can run: {obstacle}")
 
 
 def drill(args: Namespace) -> None:

@@ -116,11 +116,13 @@ def find(connection: Connection, backfill_id: str) -> BackfillRecord | None:
     return None if row is None else _record(row)
 
 
-def newest(connection: Connection, *, name: str | None, limit: int) -> list[BackfillRecord]:
+def newest(connection: Connection, *, name: str | None, target: str | None, limit: int) -> list[BackfillRecord]:
     """The newest backfills, newest first."""
     query = select(BackfillRow).order_by(BackfillRow.created_at.desc(), BackfillRow.backfill_id).limit(limit)
     if name is not None:
         query = query.where(BackfillRow.name == name)
+    if target is not None:
+        query = query.where(BackfillRow.target == target)
     return [_record(row) for row in connection.execute(query)]
 
 

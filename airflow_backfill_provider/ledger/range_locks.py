@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import Connection, and_, delete, insert, or_, select
+from sqlalchemy import Connection, and_, delete, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from airflow_backfill_provider.errors import RangeLocked
@@ -48,17 +48,58 @@ def claim(
     return True
 
 
+def begin_way_back(
+    connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
+) -> bool:
+    """Claim the spans for putting back what was there before; False when that had begun and has not ended.
+
+    :raises RangeLocked: another backfill owns part of them, or a live run is writing it. The caller's transaction must
+        be rolled back.
+    """
+    claim(connection, backfill_id, target, tenant, spans, at=at)
+    if is_on_way_back(connection, backfill_id):
+        return False
+    _mark_way_back(connection, backfill_id, begun=True)
+    return True
+
+
+def end_way_back(connection: Connection, backfill_id: str) -> bool:
+    """Let the claims be those of the backfill alone, which end with it; False when there was no way back."""
+    if not is_on_way_back(connection, backfill_id):
+        return False
+    _mark_way_back(connection, backfill_id, begun=False)
+    return True
+
+
+def is_on_way_back(connection: Connection, backfill_id: str) -> bool:
+    """Whether the backfill holds its range to put back what was there before."""
+    lock = RangeLockRow
+    query = select(lock.id).where(lock.backfill_id == backfill_id, lock.way_back.is_(True)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def _mark_way_back(connection: Connection, backfill_id: str, *, begun: bool) -> None:
+    lock = RangeLockRow
+    connection.execute(
+        update(lock).where(lock.backfill_id == backfill_id, lock.reserved.is_(False)).values(way_back=begun)
+    )
+
+
 def reserve(
     connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
-) -> None:
+) -> bool:
     """Keep other backfills out of the spans until this one ends, and live runs only once it claims them.
+
+    False when there are none, or they were all reserved by this backfill before.
 
     :raises RangeLocked: another backfill owns part of them. The caller's transaction must be rolled back.
     """
     lock_target(connection, target)
     _require_no_backfill(connection, backfill_id, target, tenant, spans)
-    if spans:
-        _insert(connection, backfill_id, target, tenant, spans, at=at, reserved=True)
+    if first_uncovered(union(list(_own(connection, backfill_id, reserved=True).values())), spans) is None:
+        return False
+    _insert(connection, backfill_id, target, tenant, spans, at=at, reserved=True)
+    return True
 
 
 def _insert(
@@ -216,12 +257,7 @@ def _first_overlap(claimed: Iterable[tuple[Owner, Span]], spans: Sequence[Span])
 
 def holds(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> bool:
     """Whether every instant and value of the spans is claimed by this backfill; False for no spans at all."""
-    rows = connection.execute(
-        select(RangeLockRow.window_start, RangeLockRow.window_end, RangeLockRow.value).where(
-            RangeLockRow.backfill_id == backfill_id, RangeLockRow.reserved.is_(False)
-        )
-    )
-    claimed = union([read_span(*columns) for columns in rows])
+    claimed = union(list(_own(connection, backfill_id, reserved=False).values()))
     return bool(spans) and first_uncovered(claimed, spans) is None
 
 
@@ -230,19 +266,25 @@ def release(connection: Connection, backfill_id: str) -> bool:
     return connection.execute(delete(RangeLockRow).where(RangeLockRow.backfill_id == backfill_id)).rowcount > 0
 
 
-def release_within(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> list[Span]:
-    """Give back the claims of the backfill that lie within the spans, and no reservation; what it gave back."""
+def release_reserved(connection: Connection, backfill_id: str) -> list[Span]:
+    """Give back the claims of the backfill that lie within what it reserved, and no reservation; what it gave back."""
+    reserved = union(list(_own(connection, backfill_id, reserved=True).values()))
+    claims = _own(connection, backfill_id, reserved=False)
+    within = [number for number, span in claims.items() if first_uncovered(reserved, [span]) is None]
+    for number in within:
+        connection.execute(delete(RangeLockRow).where(RangeLockRow.id == number))
+    return union([claims[number] for number in within])
+
+
+def _own(connection: Connection, backfill_id: str, *, reserved: bool) -> dict[int, Span]:
+    """What the backfill has claimed, or only reserved, by the number of the row."""
     lock = RangeLockRow
     rows = connection.execute(
         select(lock.id, lock.window_start, lock.window_end, lock.value).where(
-            lock.backfill_id == backfill_id, lock.reserved.is_(False)
+            lock.backfill_id == backfill_id, lock.reserved.is_(reserved)
         )
     )
-    claims = {number: read_span(start, end, value) for number, start, end, value in rows}
-    within = [number for number, span in claims.items() if first_uncovered(spans, [span]) is None]
-    for number in within:
-        connection.execute(delete(lock).where(lock.id == number))
-    return union([claims[number] for number in within])
+    return {number: read_span(start, end, value) for number, start, end, value in rows}
 
 
 def union(spans: Sequence[Span]) -> list[Span]:

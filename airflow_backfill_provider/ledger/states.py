@@ -58,9 +58,6 @@ TERMINAL = frozenset({_B.ROLLED_BACK, _B.EXPIRED})
 RELEASES_LOCK = frozenset({_B.COMPLETED, _B.ROLLED_BACK, _B.EXPIRED})
 """Reaching one of these gives the range lock back."""
 
-HOLDS_LOCK = frozenset(_B) - RELEASES_LOCK
-"""No other backfill may have the range."""
-
 MAY_STAGE = frozenset({_B.PLANNED, _B.RUNNING, _B.VALIDATED}) | STOPPED
 """A partition that is not published may be staged: no publish reads the stages, and nobody is asked, at this moment."""
 
@@ -69,7 +66,8 @@ READY = frozenset({_P.VALIDATED, _P.PUBLISHED})
 
 BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.PLANNED: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The plan needs a person's approval before anything is staged.",
         _B.RUNNING: "The first partition is about to be staged.",
@@ -79,7 +77,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The plan was given up.",
     },
     _B.AWAITING_APPROVAL: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.RUNNING: "A person approved exactly this plan or this trial, or nobody needed to.",
         _B.VALIDATED: "A person approved exactly this evidence, or nobody needed to.",
@@ -90,7 +89,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The plan was given up while it waited.",
     },
     _B.RUNNING: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.VALIDATED: "Every partition and the range as a whole passed.",
         _B.AWAITING_APPROVAL: "The trial is done and a person reviews it.",
@@ -101,7 +101,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The work was given up.",
     },
     _B.VALIDATED: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The evidence is shown to a person before the publish.",
         _B.PUBLISHING: "Publish begins.",
@@ -134,7 +135,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The backup was kept for as long as it was to be, and is dropped: the way back has ended.",
     },
     _B.HALTED: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared after the stop signal was lifted.",
@@ -145,7 +147,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The halted work was given up.",
     },
     _B.FAILED: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared.",
@@ -156,7 +159,8 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.EXPIRED: "The failed work was given up.",
     },
     _B.REJECTED: {
-        _B.PUBLISHED: "Its receipt was found in the table: the commit happened.",
+        _B.PUBLISHED: "Its receipt was found in the table, and the range is what it should be.",
+        _B.PUBLISHED_UNVERIFIED: "Its receipt was found in the table, and the range is not what it should be.",
         _B.ROLLED_BACK: "The units that were published were put back.",
         _B.AWAITING_APPROVAL: "The waiting task was cleared, and asks again.",
         _B.PLANNED: "Scope was cleared, or the plan was revised.",
@@ -168,22 +172,25 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.ROLLED_BACK: {},
     _B.EXPIRED: {
         _B.PUBLISHED: "It was given up while a publish still ran, and its receipt was found in the table.",
-        _B.PUBLISHED_UNVERIFIED: "It was given up while a publish still ran, and receipts of some of its units were found.",
+        _B.PUBLISHED_UNVERIFIED: "The same, but units are missing, or the range is not what it should be.",
     },
 }
 """Allowed moves of a backfill. A state that has published nothing can always be resumed or given up."""
 
 PARTITION_MOVES: Mapping[PartitionState, Mapping[PartitionState, str]] = {
     _P.PENDING: {
+        _P.PUBLISHED: "A commit of it was found, from before it was to be staged again.",
         _P.STAGING: "A task begins to stage it.",
         _P.SKIPPED: "It is left out, with a reason.",
     },
     _P.STAGING: {
+        _P.PUBLISHED: "A commit of it was found, from before it was staged again.",
         _P.STAGING: "A newer attempt takes over from one that died or lags behind.",
         _P.STAGED: "The current attempt committed its rows.",
         _P.PENDING: "The plan was revised, or the attempt was given up.",
     },
     _P.STAGED: {
+        _P.PUBLISHED: "A commit of it was found, from before it was to be judged again.",
         _P.VALIDATED: "Every blocking check passed.",
         _P.REJECTED: "A blocking check failed; the stage is kept for a look.",
         _P.STAGING: "Its stage is gone, changed or unwanted, and it is staged again.",
@@ -196,6 +203,7 @@ PARTITION_MOVES: Mapping[PartitionState, Mapping[PartitionState, str]] = {
         _P.PENDING: "The plan was revised.",
     },
     _P.REJECTED: {
+        _P.PUBLISHED: "A commit of it was found, from before it was judged again.",
         _P.STAGING: "A re-run stages it again before it is validated again.",
         _P.STAGED: "The checks are to run again on the same stage.",
         _P.PENDING: "The plan was revised.",

@@ -39,7 +39,6 @@ from airflow_backfill_provider.ledger.records import (
     StoredPlan,
 )
 from airflow_backfill_provider.ledger.states import (
-    HOLDS_LOCK,
     MAY_STAGE,
     RELEASES_LOCK,
     BackfillState,
@@ -140,10 +139,10 @@ class Ledger:
         with self._read() as connection:
             return backfill_rows.find(connection, backfill_id)
 
-    def backfills(self, *, name: str | None = None, limit: int = 50) -> list[BackfillRecord]:
-        """The newest backfills, of one spec or of all, newest first."""
+    def backfills(self, *, name: str | None = None, target: str | None = None, limit: int = 50) -> list[BackfillRecord]:
+        """The newest backfills, of one spec, of one target or of all, newest first."""
         with self._read() as connection:
-            return backfill_rows.newest(connection, name=name, limit=limit)
+            return backfill_rows.newest(connection, name=name, target=target, limit=limit)
 
     def connections(self) -> tuple[str, ...]:
         """Every Airflow connection of a warehouse that a backfill was opened with, in order."""
@@ -183,7 +182,8 @@ class Ledger:
         expected: Collection[BackfillState] | None = None,
         revision: int | None = None,
     ) -> None:
-        """Move a backfill; nothing happens when it is there already. Its end gives the range back.
+        """Move a backfill; nothing happens when it is there already. Its end gives the range back, but completed ones keep it
+        as long as they are on their way back.
 
         ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on.
 
@@ -200,7 +200,8 @@ class Ledger:
                 return
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
             if to in RELEASES_LOCK:
-                detail["released_range"] = range_locks.release(connection, backfill_id)
+                is_kept = to is BackfillState.COMPLETED and range_locks.is_on_way_back(connection, backfill_id)
+                detail["released_range"] = not is_kept and range_locks.release(connection, backfill_id)
             trail.add_event(connection, backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=detail)
 
     def move_partitions(
@@ -439,30 +440,63 @@ class Ledger:
         :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
         :raises LedgerError: no span is given, or the backfill has expired.
         """
-        if not spans:
-            raise LedgerError(f"Backfill {backfill_id!r} claims no span; give the spans of its partitions.")
         at = self._now()
         with self._write() as connection:
-            backfill = backfill_rows.lock(connection, backfill_id)
-            if backfill.state is BackfillState.EXPIRED:
-                raise LedgerError(f"Backfill {backfill_id!r} has expired, so it claims no range. Nothing was recorded.")
+            backfill = _claimant(connection, backfill_id, spans)
             if range_locks.claim(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at):
                 detail = {"spans": [str(span) for span in range_locks.union(spans)]}
                 trail.add_event(connection, backfill_id, "range.claimed", at=at, by=by, detail=detail)
 
-    def release_range(self, backfill_id: str, *, by: str = "ledger") -> None:
-        """Give back what :meth:`claim_range` claimed for a backfill that is over.
+    def begin_way_back(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> bool:
+        """Claim spans of the backfill's target to put back what was there before, until :meth:`end_way_back`.
 
-        A backfill whose state still holds its range keeps it: only its own end gives that back.
+        Until then its completion does not give them back; rolled back or given up, it does.
+
+        :returns: False, with nothing recorded, when its way back had begun before and has not ended.
+        :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
+        :raises LedgerError: no span is given, or the backfill has expired.
+        """
+        at = self._now()
+        with self._write() as connection:
+            backfill = _claimant(connection, backfill_id, spans)
+            begun = range_locks.begin_way_back(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at)
+            if begun:
+                detail = {"spans": [str(span) for span in range_locks.union(spans)]}
+                trail.add_event(connection, backfill_id, "way_back.begun", at=at, by=by, detail=detail)
+            return begun
+
+    def end_way_back(self, backfill_id: str, *, by: str) -> None:
+        """Give back whatever a backfill that is over holds; one that is not over keeps its range, until its own end."""
+        at = self._now()
+        with self._write() as connection:
+            backfill = backfill_rows.lock(connection, backfill_id)
+            is_over = backfill.state in RELEASES_LOCK
+            if (range_locks.release if is_over else range_locks.end_way_back)(connection, backfill_id):
+                trail.add_event(
+                    connection, backfill_id, "way_back.ended", at=at, by=by, detail={"released_range": is_over}
+                )
+
+    def is_on_way_back(self, backfill_id: str) -> bool:
+        """Whether what was there before is being put back, or was to be and that broke off."""
+        with self._read() as connection:
+            return range_locks.is_on_way_back(connection, backfill_id)
+
+    def reserve_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
+        """Keep other backfills out of the spans until this one ends, and live runs only once it claims them.
+
+        Nothing happens when it reserved them before, as :meth:`open_backfill` does.
+
+        :raises RangeLocked: another backfill owns part of them; nothing is recorded.
         """
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
-            if backfill.state not in HOLDS_LOCK and range_locks.release(connection, backfill_id):
-                trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail={})
+            if range_locks.reserve(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at):
+                detail = {"spans": [str(span) for span in range_locks.union(spans)]}
+                trail.add_event(connection, backfill_id, "range.reserved", at=at, by=by, detail=detail)
 
-    def release_live_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
-        """Give what the backfill claimed of these spans back to live runs; other backfills stay out until it ends.
+    def release_live_range(self, backfill_id: str, *, by: str) -> None:
+        """Give what the backfill claimed of its reserved spans back to live runs; other backfills stay out until it ends.
 
         Nothing happens while it may not stage, as a publish may rest on the claim, and once a partition is published.
         """
@@ -474,7 +508,7 @@ class Ledger:
                 or partition_rows.count_states(connection, backfill_id)[PartitionState.PUBLISHED]
             ):
                 return
-            if released := range_locks.release_within(connection, backfill_id, spans):
+            if released := range_locks.release_reserved(connection, backfill_id):
                 detail = {"spans": [str(span) for span in released]}
                 trail.add_event(connection, backfill_id, "range.released", at=at, by=by, detail=detail)
 
@@ -534,3 +568,13 @@ class Ledger:
         if not self._recognised:
             schema.require(self._engine)
             self._recognised = True
+
+
+def _claimant(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> BackfillRecord:
+    """:raises LedgerError: there is nothing to claim, or the backfill may claim nothing."""
+    if not spans:
+        raise LedgerError(f"Backfill {backfill_id!r} claims no span; give the spans of its partitions.")
+    backfill = backfill_rows.lock(connection, backfill_id)
+    if backfill.state is BackfillState.EXPIRED:
+        raise LedgerError(f"Backfill {backfill_id!r} has expired, so it claims no range. Nothing was recorded.")
+    return backfill

@@ -234,6 +234,8 @@ class RangeLockRow(Base):
     claimed_at: Mapped[datetime]
     reserved: Mapped[bool] = mapped_column(server_default=false())
     """Whether it keeps other backfills out only, and a live run may write it."""
+    way_back: Mapped[bool] = mapped_column(server_default=false())
+    """Whether the backfill is putting back what was there before, and so keeps it beyond its completion."""
 
     __table_args__ = (Index(None, "target", "tenant"), Index(None, "backfill_id"))
 

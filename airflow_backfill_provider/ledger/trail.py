@@ -18,8 +18,16 @@ MOVED_EVENT = "backfill.moved"
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 
+VALUES = "values"
+"""Under this name a detail may hold values of rows, which no listing of the trail shows."""
+
 RECEIPT_EVENT = "receipt"
-"""What one commit to the target did: its ``action``, ``sequence``, and rows ``deleted`` and ``inserted``."""
+"""What one commit to the target did: its ``action``, ``sequence``, ``mechanism``, and rows ``deleted`` and ``inserted``."""
+WRITE_BLOCK_EVENT = "write_block"
+"""A line of the audit trail: for how many ``seconds`` the commit of that ``sequence`` kept everybody else from writing, and
+for how many it had waited for its lock."""
+PUBLISH_FAILED_EVENT = "publish.failed"
+"""A line of the audit trail: a publish that did not come to its end, by what ``mechanism`` and for which ``reason``."""
 
 
 def add_event(

@@ -18,7 +18,7 @@ class ScopePartitionsOperator(BackfillOperator):
     """Resolve a request into a frozen plan, lock its range, print it, and return its batches for mapping.
 
     A cleared or repeated task loads the plan it made before. The return value is a list of
-    ``{"label": …, "keys": […]}``, at most 1,024 entries; the SQL stays in the ledger. The XCom ``backfill`` tells the
+    ``{"label": …, "keys": […]}``, at most ``core.max_map_length`` entries; the SQL stays in the ledger. The XCom ``backfill`` tells the
     tasks downstream which backfill this run works on and how far it goes.
 
     :param request: what a trigger's conf would say, in the same words: ``start_date``, ``end_date``, ``partitions``,
@@ -39,8 +39,9 @@ class ScopePartitionsOperator(BackfillOperator):
         self.pool_probe = pool_probe
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts
+        from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, most_mapped_tasks
         from airflow_backfill_provider.preview import preview
+        from airflow_backfill_provider.steps.others import others_at_work
         from airflow_backfill_provider.steps.scope import Run, scope
 
         with airflow_errors():
@@ -55,13 +56,15 @@ class ScopePartitionsOperator(BackfillOperator):
                 Run(run.dag_id, run.run_id, actor(context)),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
                 spans_hosts=executor_spanning_hosts(),
+                most_tasks=most_mapped_tasks(),
                 code_revision=str(getattr(run, "bundle_version", None) or ""),
             )
             self.log.info("%s", preview(scoped.plan))
             if scoped.note:
                 self.log.info("Note: %s", scoped.note)
             if scoped.batches and self.pool_probe is not None:
-                wait_for_pool(context, self.spec.compute.pool, self.pool_probe)
+                pool = self.spec.compute.pool
+                wait_for_pool(context, pool, self.pool_probe, lambda: others_at_work(work, pool))
         return [{"label": batch.label, "keys": list(batch.keys)} for batch in scoped.batches]
 
     def which(self, context: Context) -> str:

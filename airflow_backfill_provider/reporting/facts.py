@@ -14,12 +14,13 @@ from airflow_backfill_provider.ledger.records import Approval, BackfillRecord, E
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.steps.control_period import Control, compared_in
+from airflow_backfill_provider.steps.controlled import Control, compared_in
 from airflow_backfill_provider.steps.drill import ENDED_EVENT, DrillEnd
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, MEASURED_EVIDENCE
 from airflow_backfill_provider.steps.moves import end_of_way_back, last_move
+from airflow_backfill_provider.steps.proved_before import Proof, proved_before
 from airflow_backfill_provider.steps.retention import Retention, retention
 from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.base import Fingerprint
@@ -117,6 +118,8 @@ class Facts:
     """Every question that people were asked, with what became of it."""
     retention: Retention
     """Until when what it left aside is kept."""
+    before: Proof | None
+    """What the last good backfill of the table proved before this one was planned; None when there is none."""
 
     @property
     def counts(self) -> Mapping[PartitionState, int]:
@@ -217,8 +220,9 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
     records, evidence = ledger.partitions(backfill_id), ledger.evidence(backfill_id)
     kept = retention(ledger, backfill_id)
     assert kept is not None
+    backfill = ledger.backfill(backfill_id)
     return Facts(
-        backfill=ledger.backfill(backfill_id),
+        backfill=backfill,
         plan=plan,
         lines=tuple(
             Line(
@@ -234,4 +238,5 @@ def read(ledger: Ledger, backfill_id: str) -> Facts:
         events=tuple(ledger.events(backfill_id)),
         approvals=tuple(ledger.approvals(backfill_id)),
         retention=kept,
+        before=proved_before(ledger, plan, before=backfill.created_at),
     )

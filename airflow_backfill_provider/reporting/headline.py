@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from airflow_backfill_provider.checks.outcome import Verdict
@@ -69,7 +70,12 @@ def _extent(facts: Facts) -> str:
 def _queries(facts: Facts) -> str:
     """What the team's own queries say, before and after."""
     asked = [one for one in facts.outcomes if one.kind == KIND and one.verdict is not Verdict.ERROR]
-    return "".join(f"; {one.name}: {one.actual} (expected {one.expected})" for one in asked[:_NAMED])
+    return "".join(f"; {one.name}: {_grouped(one.actual)} (expected {one.expected})" for one in asked[:_NAMED])
+
+
+def _grouped(text: str) -> str:
+    """The text with its whole numbers as the rest of the page writes them."""
+    return re.sub(r"(?<![\d.])\d{4,}", lambda found: f"{int(found[0]):,}", text)
 
 
 def _control(facts: Facts) -> str:

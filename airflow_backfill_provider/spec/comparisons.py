@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from airflow_backfill_provider.spec.checks import Entry, Frozen, Number, kind_of, one_key_mapping
-from airflow_backfill_provider.spec.names import Identifier
+from airflow_backfill_provider.spec.names import Identifier, TableName
 
 
 class Change(Frozen):
@@ -50,6 +50,18 @@ def _number(value: Any) -> Decimal:
     return number
 
 
+class OtherTable(Frozen):
+    """A table with the target's partition column, whose rows of the same partitions are the other side."""
+
+    table: TableName
+
+    def __str__(self) -> str:
+        return self.table
+
+
+LAST_GOOD = "last_good"
+
+
 class Measure(Entry):
     """A number measured on both sides; change = new - old, signed. At least one bound.
 
@@ -57,9 +69,9 @@ class Measure(Entry):
     ``abs_tol``, or ``rel_tol`` times the old value, whichever is more. Against the trial, ``max_times`` is the only bound.
     """
 
-    against: Literal["baseline", "source", "trial"] = "baseline"
-    """What staged rows are compared with: the published ones, those of the source, or what changed in the partition that was
-    tried first."""
+    against: Literal["baseline", "source", "trial", "last_good"] | OtherTable = "baseline"
+    """What staged rows are compared with: the published ones, those of the source or of another table, what the last backfill
+    of the partition published that was completed and not rolled back, or what changed in the partition that was tried first."""
     max_times: Annotated[Number, Field(ge=1)] | None = None
     """With ``against: trial``, how many times the change of that partition the change of another may be; by default 10."""
     change_between: Change | None = None
@@ -83,14 +95,18 @@ class Measure(Entry):
             return self
         if self.max_times is not None:
             raise ValueError("max_times needs against: trial")
+        if self.against == LAST_GOOD and self.over not in (None, "partition"):
+            raise ValueError(
+                "against: last_good is judged for each partition, whose numbers the ledger kept; leave over out"
+            )
         if len(given) > 1 or not (given or self.is_tolerance):
             raise ValueError("give either change_between or max_abs_change, or rel_tol or abs_tol alone")
         return self
 
     @property
-    def other_side(self) -> Literal["baseline", "source"]:
-        """The rows that the staged ones are measured beside."""
-        return "source" if self.against == "source" else "baseline"
+    def other_side(self) -> str:
+        """The rows that the staged ones are measured beside: ``baseline``, ``source``, ``last_good`` or a table's name."""
+        return "baseline" if self.against == "trial" else str(self.against)
 
     @property
     def times(self) -> Decimal:
@@ -103,7 +119,7 @@ class Measure(Entry):
 
     @property
     def judges_range(self) -> bool:
-        return self.against == "trial" or super().judges_range
+        return self.against == "trial" or (self.against != LAST_GOOD and super().judges_range)
 
     @property
     def is_tolerance(self) -> bool:

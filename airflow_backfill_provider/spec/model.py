@@ -7,6 +7,7 @@ file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whol
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -23,7 +24,7 @@ from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.spec.approval import ApprovalSpec
 from airflow_backfill_provider.spec.checks import Check, Frozen, Sql
 from airflow_backfill_provider.spec.column_format import ColumnFormat
-from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison
+from airflow_backfill_provider.spec.comparisons import CompareRows, Comparison, OtherTable
 from airflow_backfill_provider.spec.control_period import ControlPeriodSpec
 from airflow_backfill_provider.spec.eras import faults
 from airflow_backfill_provider.spec.names import Identifier, TableName, Zone
@@ -52,6 +53,8 @@ class TargetSpec(Frozen):
     """The zone that a timestamp without one is written in (default UTC), or whose days a date shows (``timezone``)."""
     column_format: ColumnFormat | None = None
     """How an integer or text column writes time."""
+    sensitive: tuple[Identifier, ...] = ()
+    """Columns whose values are in no sample of rows, and in no message."""
 
     @field_validator("key")
     @classmethod
@@ -59,6 +62,14 @@ class TargetSpec(Frozen):
         if len(set(key)) != len(key):
             raise ValueError("a column stands in the key twice")
         return key
+
+    @model_validator(mode="after")
+    def _partitions_are_no_secret(self) -> TargetSpec:
+        if self.partition_by.casefold() in {name.casefold() for name in self.sensitive}:
+            raise ValueError(
+                f"sensitive: {self.partition_by} is the partition column, whose values name partitions in every plan and message; leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_list_tells_no_time(self) -> TargetSpec:
@@ -293,6 +304,10 @@ class BackfillSpec(Frozen):
     schema_gate: SchemaSpec = Field(default=SchemaSpec(), alias="schema")  # pydantic has a method of that name
     checks: tuple[Check, ...] = ()
     compare: tuple[Comparison, ...] = ()
+    samples: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Of how many keys rows that differ are kept, in a table beside the stages; 0 keeps none."""
+    samples_in_report: bool = False
+    """Whether the ledger and the report hold the values of these rows too."""
     report_queries: tuple[ReportQuery, ...] = ()
     throttle: tuple[Throttle, ...] = ()
     """Reasons to wait; any one is enough."""
@@ -327,6 +342,13 @@ class BackfillSpec(Frozen):
         return (*self.compare, *self.default_comparisons)
 
     @property
+    def compared_tables(self) -> tuple[str, ...]:
+        """The other tables that staged rows are compared with, each once."""
+        others = (one.against for one in self.compare if not isinstance(one, CompareRows))
+        tables = [one.table for one in others if isinstance(one, OtherTable)]
+        return tuple(dict.fromkeys(tables))
+
+    @property
     def default_comparisons(self) -> tuple[CompareRows, ...]:
         """The comparisons of the spec's kind; one that is written replaces that of the same name."""
         if self.kind != "new_column" or any(isinstance(entry, CompareRows) for entry in self.compare):
@@ -344,6 +366,17 @@ class BackfillSpec(Frozen):
     def uncompared_columns(self) -> tuple[str, ...]:
         """The columns that no row diff looks at."""
         return next((entry.exclude_columns for entry in self.comparisons if isinstance(entry, CompareRows)), ())
+
+    def shown_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the columns that are not sensitive."""
+        sensitive = {name.casefold() for name in self.target.sensitive}
+        return tuple(name for name in names if name.casefold() not in sensitive)
+
+    @model_validator(mode="after")
+    def _a_report_has_samples_to_show(self) -> BackfillSpec:
+        if self.samples_in_report and not self.samples:
+            raise ValueError("samples_in_report: true needs samples: how many keys to keep rows of, such as 20")
+        return self
 
     @model_validator(mode="after")
     def _new_columns_are_named(self) -> BackfillSpec:

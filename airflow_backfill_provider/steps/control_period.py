@@ -3,70 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
 
 from airflow_backfill_provider.errors import ControlMoved
-from airflow_backfill_provider.ledger.records import EventRecord, Gate
+from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.aside import aside
+from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.proved_before import proved_before
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published, Staged, StagedPartition
 from airflow_backfill_provider.windows import Partition
 
-CONTROL_EVENT = "control_compared"
 _SHOWN = 5
 _FLOATING = frozenset({"double", "double precision", "float", "float4", "float8", "real"})
 """The types of columns, as the engines write them, whose sums depend on the order of rows."""
 _WRITTEN = frozenset({PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
-
-
-@dataclass(frozen=True)
-class Control:
-    """How one control partition came out, in rows matched by key; ``columns`` has the rows that differ by column.
-
-    A column with a tolerance counts where it is further apart than that, and only there; ``changed`` is about the others.
-    """
-
-    partition: str
-    rows_old: int
-    rows_new: int
-    identical: int
-    changed: int
-    added: int
-    removed: int
-    unmatched: int
-    """Rows whose key is NULL or repeated, on either side; nothing is matched then."""
-    columns: Mapping[str, int]
-
-    @property
-    def held(self) -> bool:
-        """Whether it came out as it is published."""
-        moved = self.changed or self.added or self.removed or self.unmatched or self.columns
-        return bool(self.rows_old) and not moved
-
-    @property
-    def is_wholesale(self) -> bool:
-        """Whether no row came out as it is published."""
-        everywhere = any(count == self.identical + self.changed for count in self.columns.values())
-        return not self.held and (not self.identical or everywhere)
-
-    def __str__(self) -> str:
-        if self.held:
-            return f"{self.partition}: {self.rows_old:,} rows as published"
-        if not self.rows_old:
-            return f"{self.partition}: nothing is published any more"
-        if self.unmatched:
-            return f"{self.partition}: {self.unmatched:,} rows have a key that is NULL or repeated"
-        columns = ", ".join(f"{name} in {rows:,}" for name, rows in self.columns.items())
-        parts = [f"{self.changed:,} of {self.rows_old:,} rows changed"] if self.changed else []
-        parts += [f"{count:,} {what}" for what, count in (("added", self.added), ("removed", self.removed)) if count]
-        parts += [f"differing: {columns}"] if columns else []
-        return f"{self.partition}: {', '.join(parts)}"
 
 
 def hold_control(work: Work) -> tuple[Control, ...]:
@@ -96,16 +52,6 @@ def hold_control(work: Work) -> tuple[Control, ...]:
     controls = tuple(found[one.key] for one in wanted if one.key in found)
     _require_held(work, plan, controls)
     return controls
-
-
-def compared_in(events: Sequence[EventRecord], plan: Plan) -> dict[str, Control]:
-    """The latest result of each control partition under this very plan, by key; ``events`` are oldest first."""
-    found = {}
-    for event in events:
-        detail: dict[str, Any] = dict(event.detail)
-        if event.action == CONTROL_EVENT and detail.pop("plan_hash") == plan.plan_hash:
-            found[detail["partition"]] = Control(**detail)
-    return found
 
 
 def _compared(work: Work, plan: Plan, partition: Partition) -> Control:
@@ -153,6 +99,15 @@ def _rounding(plan: Plan, moved: Sequence[Control]) -> str:
     )
 
 
+def _held_before(work: Work, plan: Plan, moved: Sequence[Control]) -> str:
+    """That some of them came out as published when the table was last backfilled; empty when none did, or it is not known."""
+    last = proved_before(work.ledger, plan)
+    held = [one.partition for one in moved if last is not None and one.partition in last.held]
+    if last is None or not held:
+        return ""
+    return f" {', '.join(held[:_SHOWN])} did come out as published in {last.good}: look at what changed since."
+
+
 def _require_held(work: Work, plan: Plan, controls: Sequence[Control]) -> None:
     moved = [control for control in controls if not control.held]
     if not moved:
@@ -183,7 +138,7 @@ def _require_held(work: Work, plan: Plan, controls: Sequence[Control]) -> None:
             f"range, or the source is not what it was when they were published.{rounding}"
         )
     raise ControlMoved(
-        f"{message} No control partition is ever published, and the range was not either. Mend the SQL and trigger the DAG with "
+        f"{message}{_held_before(work, plan, moved)} No control partition is ever published, and the range was not either. Mend the SQL and trigger the DAG with "
         f'{{"backfill_id": "{work.backfill_id}", "restage": true}}; or name other partitions in control_period, or a tolerance, '
         "and clear scope_partitions with downstream.",
         [control.partition for control in moved],

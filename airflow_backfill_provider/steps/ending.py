@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import RELEASES_LOCK, WRITTEN, BackfillState
+from airflow_backfill_provider.steps.overwritten import brought_back
 from airflow_backfill_provider.steps.settle import settle, way_back_has_ended
-from airflow_backfill_provider.steps.way_on import clear_command
+from airflow_backfill_provider.steps.way_on import may_still_commit
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -14,18 +15,17 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False) -> None:
 
     :param publish_is_dead: a person saw that nothing of its publish runs any more, neither the task nor a statement in the
         warehouse. A commit that comes all the same is recorded by the next step that looks, and can be rolled back.
-    :raises PublishRefused: its rows are published, so roll it back instead; or it publishes, and nobody said that it is dead.
+    :raises PublishRefused: its rows are published, so roll it back instead; it publishes, and nobody said that it is dead; or
+        it is over, and its range is half put back.
     """
     backfill = work.ledger.backfill(work.backfill_id)
     if backfill.state in RELEASES_LOCK and (backfill.state is not BackfillState.EXPIRED or way_back_has_ended(work)):
-        work.ledger.release_range(work.backfill_id, by=work.by)
+        if work.ledger.is_on_way_back(work.backfill_id):
+            _refuse_mixture(work)
+        work.ledger.end_way_back(work.backfill_id, by=work.by)
         return
     if backfill.state is BackfillState.PUBLISHING and not publish_is_dead:
-        raise PublishRefused(
-            f"Backfill {work.backfill_id} is publishing. A publish of it is under way, or died, and its commit may still "
-            f"happen. Nothing was changed. Its receipt tells once atomic_publish runs again: {clear_command(backfill)} If "
-            "neither the task nor a statement of it in the warehouse runs any more, give it up with --publish-is-dead."
-        )
+        raise PublishRefused(f"{may_still_commit(backfill)} give it up with --publish-is-dead.")
     written = settle(work, work.stored_plan())
     state = work.ledger.backfill(work.backfill_id).state
     if state in WRITTEN or written.published:
@@ -36,8 +36,26 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False) -> None:
     work.ledger.move(work.backfill_id, BackfillState.EXPIRED, by=work.by, reason=reason)
 
 
+def _refuse_mixture(work: Work) -> None:
+    """:raises PublishRefused: some of the range is put back, and some is not."""
+    plan = work.stored_plan()
+    if work.ledger.backfill(work.backfill_id).state is BackfillState.ROLLED_BACK:
+        back, left = brought_back(work, plan)
+        conf = ', "restore_overwritten": true'
+    else:
+        written = settle(work, plan)
+        back, left, conf = written.undone, written.published, ""
+    if back and left:
+        raise PublishRefused(
+            f"{len(back)} partitions of backfill {work.backfill_id} are put back and {len(left)} are not: its range is a mixture "
+            f"until they are, and is not freed. Nothing was changed. Put the others back: airflow dags trigger "
+            f"""rollback__{plan.spec.name} --conf '{{"backfill_id": "{work.backfill_id}"{conf}}}'"""
+        )
+
+
 def accept(work: Work, reason: str) -> None:
-    """Complete a backfill whose published range does not hold exactly what was staged, and free its range.
+    """Complete a backfill whose published range does not hold exactly what was staged, and free its range, unless it is being
+    rolled back.
 
     :raises PublishRefused: it is not ``published_unverified``.
     """

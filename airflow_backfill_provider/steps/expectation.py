@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.range_evidence import Boundary
-from airflow_backfill_provider.steps.control_period import Control
+from airflow_backfill_provider.steps.controlled import Control
 
 
 @dataclass(frozen=True)

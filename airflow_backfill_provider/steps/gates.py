@@ -46,7 +46,10 @@ class Inspection:
 
 
 def is_needed(plan: Plan, gate: Gate) -> bool:
-    """Whether the spec wants a person to look there; of a drill, which publishes nothing, only at the plan of a larger one."""
+    """Whether a person has to look there: where the spec wants one to, and at a plan whose range was widened beyond what was asked.
+
+    Of a drill, which publishes nothing, only at the plan of a larger one.
+    """
     approval, partitions = plan.spec.approval, len(plan.keys)
     if plan.request.drill:
         return gate is Gate.PLAN and partitions > DRILLED_UNASKED and approval.needed_for(partitions)
@@ -54,7 +57,7 @@ def is_needed(plan: Plan, gate: Gate) -> bool:
         return approval.before_publish
     by_size = approval.needed_for(partitions)
     if gate is Gate.PLAN:
-        return by_size
+        return by_size or plan.asked is not None
     trial = plan.spec.trial
     return trial.enabled and (by_size and partitions > REVIEWED_OVER if trial.review is None else trial.review)
 
@@ -75,7 +78,10 @@ def who_is_asked(plan: Plan) -> str:
         return f"nobody: {not_needed(plan)}"
     rules = plan.spec.approval
     whom = " or ".join(rules.approvers) or "whoever may answer for the DAG"
-    return f"{whom}, {', '.join(places)}" + ("; four eyes" if rules.four_eyes else "")
+    widened = (
+        "; the range is wider than what was asked for" if plan.asked is not None and not plan.request.drill else ""
+    )
+    return f"{whom}, {', '.join(places)}{widened}" + ("; four eyes" if rules.four_eyes else "")
 
 
 def inspections(approvals: Iterable[Approval], plan: Plan, revision: int) -> tuple[Inspection, ...]:

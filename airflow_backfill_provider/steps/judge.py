@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_backfill_provider.checks.evaluate import evaluate_partition, evaluate_range, is_key_check, is_of_trial
+from airflow_backfill_provider.checks.findings import Side
 from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
 from airflow_backfill_provider.checks.like_trial import judge_like_trial
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
@@ -16,8 +17,9 @@ from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.planning import target_reading
 from airflow_backfill_provider.source_reading import source_rows
-from airflow_backfill_provider.spec.comparisons import CompareRows
+from airflow_backfill_provider.spec.comparisons import LAST_GOOD, CompareRows
 from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.discarded import (
@@ -26,6 +28,7 @@ from airflow_backfill_provider.steps.discarded import (
     recorded_discarded,
     together,
 )
+from airflow_backfill_provider.steps.last_good import Kept, kept_last
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
 from airflow_backfill_provider.steps.report_queries import ask_report_queries
 from airflow_backfill_provider.steps.unknown_fill import fill_metrics, judge_fill
@@ -51,16 +54,33 @@ def judge_partitions(
     of_staged = measure(work, plan, staged, partitions, [*needed.staged, *fill_metrics(plan)])
     of_baseline = measure(work, plan, Published(), partitions, needed.baseline)
     of_source: dict[str, Values] = {}
-    if spec.source is not None and needed.source:
-        of_source = measure(work, plan, _source(plan), partitions, needed.source)
+    if spec.source is not None and needed.of("source"):
+        of_source = measure(work, plan, _source(plan), partitions, needed.of("source"))
+    of_tables = {
+        name: measure(work, plan, _other_table(plan, name), partitions, needed.of(name))
+        for name in spec.compared_tables
+        if needed.of(name)
+    }
+    of_last = kept_last(work.ledger, plan, plan.keys) if needed.of(LAST_GOOD) else {}
     diffs = warehouse.compare(target, Published(), staged, partitions, exclude=spec.uncompared_columns)
     _require_compared(work, plan, staged, diffs)
     by_key: dict[str, list[Outcome]] = {}
     for entry in staged.partitions:
         key = entry.partition.key
         queries = run_sql_checks(work, plan, Staged((entry,)), lambda check: check.judges_partitions)
+        others = {name: Side(values[key]) for name, values in of_tables.items()}
+        if key in of_last:
+            others[LAST_GOOD] = _as_kept(of_last[key], needed.of(LAST_GOOD))
         by_key[key] = evaluate_partition(
-            spec, key, of_staged[key], of_baseline[key], of_source.get(key, {}), diffs[key], queries, target.constraints
+            spec,
+            key,
+            of_staged[key],
+            of_baseline[key],
+            of_source.get(key, {}),
+            diffs[key],
+            queries,
+            target.constraints,
+            others,
         )
     _explain_changes(work, plan, staged, diffs, by_key)
     discarded = count_discarded(work, plan, staged, partitions)
@@ -135,7 +155,8 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         "baseline": (Published(), needed.baseline),
     }
     if plan.spec.source is not None:
-        sides["source"] = (_source(plan.as_read(plan.partitions)), needed.source)
+        sides["source"] = (_source(plan.as_read(plan.partitions)), needed.of("source"))
+    sides |= {name: (_other_table(plan, name), needed.of(name)) for name in plan.spec.compared_tables}
     found: dict[str, Values] = {"source": {}}
     for side, (rows, metrics) in sides.items():
         values = _folded(metrics, [entry.get(side, {}) for entry in measured], plan)
@@ -151,6 +172,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         RangeDiff.of(diffs),
         run_sql_checks(work, plan, staged, lambda check: check.judges_range),
         plan.target.constraints,
+        {name: Side(found[name]) for name in plan.spec.compared_tables},
         no_new_keys=no_new_keys,
     )
     outcomes += ask_report_queries(work, plan, staged)
@@ -183,9 +205,11 @@ def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping
 def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:
     key = ", ".join(plan.target.key)
     outside, once = f"no staged {key} outside the range", f"every staged {key} once"
-    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, conflicts.examples)]
+    may_show = plan.spec.shown_columns(plan.target.key) == plan.target.key
+    examples = conflicts.examples if may_show else ()
+    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, examples)]
     if not no_new_keys:
-        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, conflicts.examples))
+        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, examples))
     return outcomes
 
 
@@ -230,6 +254,19 @@ def _source(plan: Plan) -> Source:
     return source_rows(plan.spec.source, plan.spec, plan.arrived, plan.source_versions)
 
 
+def _other_table(plan: Plan, name: str) -> Source:
+    """The rows of another table, which is cut as the target is."""
+    return Source(name, plan.target.partition_by, target_reading(plan.spec))
+
+
+def _as_kept(kept: Kept, metrics: Sequence[Metric]) -> Side:
+    """What a backfill recorded of the rows that it staged in a partition, and published."""
+    good, entries = kept
+    recorded = next((entry for entry in entries if entry["kind"] == MEASURED_EVIDENCE), {}).get("staged", {})
+    values = {metric: from_recorded(metric, [recorded]) for metric in metrics}
+    return Side({metric: found[0] for metric, found in values.items() if found is not None}, f"as published by {good}")
+
+
 def _recorded(
     plan: Plan, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]], kind: str
 ) -> list[Mapping[str, Any]]:
@@ -244,6 +281,12 @@ def _folded(metrics: Sequence[Metric], recorded: Sequence[Mapping[str, Any]], pl
         if folds(metric, plan.target.partition_by) and (parts := from_recorded(metric, recorded)) is not None:
             values[metric] = fold(metric, parts)
     return values
+
+
+def differing_in(evidence: Sequence[Mapping[str, Any]]) -> int:
+    """In how many rows a partition was found to differ; 0 where rows could not be matched."""
+    diff: Mapping[str, Any] = next((entry for entry in evidence if entry["kind"] == DIFF_EVIDENCE), {})
+    return sum(diff.get(what, 0) for what in ("changed", "added", "removed"))
 
 
 def adds_no_key(work: Work, plan: Plan) -> bool:

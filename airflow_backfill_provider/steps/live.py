@@ -39,7 +39,7 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
         work.backfill_id, [one.key for one in live], PartitionState.PENDING, by=work.by, reason="it is read anew"
     )
     try:
-        ask_again(lambda: _claim(work, live), patience=PATIENCE)
+        ask_again(lambda: _claim(work, plan, live), patience=PATIENCE)
     except RangeLocked as locked:
         raise LockTimeout(str(locked)) from locked
     versions = latest_versions(plan.spec, work.warehouse, plan.eras)
@@ -65,15 +65,7 @@ def unclaimed(work: Work, plan: Plan, partitions: Sequence[Partition]) -> tuple[
     return tuple(one for one in live if not work.ledger.holds_range(work.backfill_id, [one.span]))
 
 
-def let_live_go(work: Work, plan: Plan) -> None:
-    """Give live partitions back to the scheduled pipeline when a run ends and has published nothing.
-
-    They are claimed, read and staged again by whatever goes on with the backfill.
-    """
-    if plan.live:
-        work.ledger.release_live_range(work.backfill_id, merge(plan.live), by=work.by)
-
-
-def _claim(work: Work, live: Sequence[Partition]) -> None:
+def _claim(work: Work, plan: Plan, live: Sequence[Partition]) -> None:
     work.stop_or_go()
+    work.ledger.reserve_range(work.backfill_id, merge(plan.live), by=work.by)
     work.ledger.claim_range(work.backfill_id, merge(live), by=work.by)

@@ -53,9 +53,18 @@ class LiveLag:
         if not self.held:
             was = "as it was before" if self.before is not None and self.before > self.limit else "and was not before"
             return f"above its limit after the publish, {was}"
+        exceptions = []
+        if self.before is not None and self.before > self.limit:
+            exceptions.append("above it before")
         if self.above:
-            return "within its limit after the publish; above it for a while, and the backfill waited"
-        return "within its limit throughout"
+            exceptions.append("above it for a while, and the backfill waited")
+        if self.unread:
+            exceptions.append(f"{self.unread} of {self.looks} looks in between could not be read")
+        return (
+            "; ".join(["within its limit after the publish", *exceptions])
+            if exceptions
+            else "within its limit throughout"
+        )
 
 
 def live_lags(events: Sequence[EventRecord], throttles: Sequence[Throttle]) -> tuple[LiveLag, ...]:

@@ -1,8 +1,9 @@
-"""How long nobody could read the table while its partitions were exchanged: measured, and kept in the audit trail."""
+"""How long a commit waited for its lock, and kept others from writing or reading: measured, and kept in the audit trail."""
 
 from __future__ import annotations
 
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Receipt
 
@@ -10,7 +11,15 @@ _EVENT = "exchanged"
 
 
 def record_lock(work: Work, receipt: Receipt) -> None:
-    """Log and record it; nothing where readers were never held."""
+    """Log and record it; nothing where nobody was kept out."""
+    if receipt.write_block is not None and receipt.lock_wait is not None:
+        detail = {
+            "sequence": receipt.sequence,
+            "action": str(receipt.action),
+            "seconds": receipt.write_block.total_seconds(),
+            "waited_seconds": receipt.lock_wait.total_seconds(),
+        }
+        work.ledger.record_event(work.backfill_id, WRITE_BLOCK_EVENT, by=work.by, detail=detail)
     if receipt.locked_for is None:
         return
     seconds = receipt.locked_for.total_seconds()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from airflow_backfill_provider.spec.model import PublishSpec
-from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target, Warehouse
+from airflow_backfill_provider.warehouses.base import Action, Publication, Receipt, Target, Warehouse
 
 Change = Callable[[Target, Publication], Receipt]
 
@@ -29,6 +29,15 @@ def undo(warehouse: Warehouse, publish: PublishSpec) -> Change:
     if publish.mechanism == "view_swap":
         return warehouse.swap_view
     return warehouse.swap_children if publish.swap else warehouse.replace_partitions
+
+
+def mechanism_of(publish: PublishSpec, action: Action) -> str:
+    """The name of what did that by the spec, for the audit trail: a mechanism, or ``swap`` of whole partitions."""
+    if publish.mechanism == "view_swap":
+        return publish.mechanism
+    if publish.swap and action is not Action.RESTORE:
+        return "swap"
+    return publish.mechanism if action is Action.PUBLISH else "replace_partitions"
 
 
 def bring_back(warehouse: Warehouse, publish: PublishSpec) -> Change:

@@ -18,11 +18,12 @@ from airflow_backfill_provider.steps.restore import (
     require_own,
     require_restored,
     restore,
+    way_back,
 )
 from airflow_backfill_provider.steps.settle import record_receipts
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published
-from airflow_backfill_provider.windows import Partition, merge
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Receipt
+from airflow_backfill_provider.windows import Partition
 
 _EVENT = "forced_backup"
 _NOTHING_EVENT = "forced_backup.not_used"
@@ -54,33 +55,25 @@ def restore_overwritten(work: Work) -> RollbackResult:
     require_own(work)
     plan, copies = work.stored_plan(), _copies(work)
     keys = frozenset(key for marks in copies.values() for key in marks)
-    receipts = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
-    later = [receipt for receipt in receipts if not keys.isdisjoint(receipt.keys)]
-    state = work.ledger.backfill(work.backfill_id).state
-    if state is not BackfillState.ROLLED_BACK:
-        raise PublishRefused(
-            f"The rollback of backfill {work.backfill_id} is not over (it is {state}); clear its failed task first. "
-            "Nothing was written."
-        )
-    for receipt in later:
-        if receipt.action is not Action.RESTORE or receipt.backfill_id != work.backfill_id:
-            raise PublishRefused(
-                f"Backfill {receipt.backfill_id} wrote to this range after the rollback of {work.backfill_id}. Nothing was written."
-            )
-    left = keys.difference(*(receipt.keys for receipt in later))
-    results = [
-        _restore(work, plan, Backup(location), {key: mark for key, mark in marks.items() if key in left})
-        for location, marks in copies.items()
-        if not left.isdisjoint(marks)
-    ]
-    if work.ledger.holds_range(work.backfill_id, merge(plan.partitions)) and not results:
-        # A task committed and could not show, or did not live to show, that it is what it should be.
-        marks = {key: mark for copied in copies.values() for key, mark in copied.items()}
-        require_restored(work, plan, plan.select(sorted(keys)), marks)
-        record_receipts(work, receipts)
-    work.ledger.release_range(work.backfill_id)
+    before = RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")
+    if not _left(work, plan, keys) and not work.ledger.is_on_way_back(work.backfill_id):
+        return before
+    with way_back(work, plan):
+        left = _left(work, plan, keys)  # once more, as somebody may have published until the range was held
+        # Every copy is looked at before the rows of the first are written.
+        restorations = [
+            _restoration(work, plan, Backup(location), {key: mark for key, mark in marks.items() if key in left})
+            for location, marks in copies.items()
+            if not left.isdisjoint(marks)
+        ]
+        now = _rolled_back(work, plan, plan.select(sorted(left))) if left else {}
+        results = [restore(work, plan, one, now) for one in restorations]
+        if back := plan.select(sorted(keys - left)):
+            # A task committed and could not show, or did not live to show, that it is what it should be.
+            require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})
+            record_receipts(work, plan, work.warehouse.receipts(plan.target))
     if not results:
-        return RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")
+        return before
     return RollbackResult(
         True,
         len(left),
@@ -91,9 +84,41 @@ def restore_overwritten(work: Work) -> RollbackResult:
     )
 
 
-def _restore(work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fingerprint]) -> RollbackResult:
+def brought_back(work: Work, plan: Plan) -> tuple[frozenset[str], frozenset[str]]:
+    """Of what the backfill's forced rollback overwrote: the keys that were brought back, and those that were not."""
+    keys = frozenset(key for marks in _copies(work).values() for key in marks)
+    later = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
+    left = keys.difference(*(one.keys for one in later if _is_own(work, one)))
+    return keys - left, left
+
+
+def _left(work: Work, plan: Plan, keys: frozenset[str]) -> frozenset[str]:
+    """Those of the keys that are still to be brought back.
+
+    :raises PublishRefused: the rollback is not over, or somebody published since.
+    """
+    state = work.ledger.backfill(work.backfill_id).state
+    if state is not BackfillState.ROLLED_BACK:
+        raise PublishRefused(
+            f"The rollback of backfill {work.backfill_id} is not over (it is {state}); clear its failed task first. "
+            "Nothing was written."
+        )
+    later = since_rollback(work.warehouse.receipts(plan.target), work.backfill_id)
+    for receipt in later:
+        if not keys.isdisjoint(receipt.keys) and not _is_own(work, receipt):
+            raise PublishRefused(
+                f"Backfill {receipt.backfill_id} wrote to this range after the rollback of {work.backfill_id}. Nothing was written."
+            )
+    return keys.difference(*(receipt.keys for receipt in later))
+
+
+def _is_own(work: Work, receipt: Receipt) -> bool:
+    return (receipt.backfill_id, receipt.action) == (work.backfill_id, Action.RESTORE)
+
+
+def _restoration(work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fingerprint]) -> Restoration:
     partitions = plan.select(sorted(marks))
-    restoration = Restoration(
+    return Restoration(
         Action.RESTORE,
         backup,
         require_backup(work, plan, backup, partitions, marks),
@@ -101,7 +126,6 @@ def _restore(work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fingerp
         bring_back(work.warehouse, plan.spec.publish),
         keys_may_repeat=True,
     )
-    return restore(work, plan, restoration, lambda: _rolled_back(work, plan, partitions))
 
 
 def refuse_brought_back(work: Work, plan: Plan) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
 from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import READY, WRITTEN, BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import PUBLISH_FAILED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.baseline import require_equal
@@ -18,9 +19,9 @@ from airflow_backfill_provider.steps.judge import adds_no_key
 from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.locked import locked_seconds, locked_words, record_lock
-from airflow_backfill_provider.steps.mechanism import change
+from airflow_backfill_provider.steps.mechanism import change, mechanism_of
 from airflow_backfill_provider.steps.metrics import OUTCOMES
-from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT, Written, longest_write_block
+from airflow_backfill_provider.steps.receipts import Written, longest_write_block
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import validate_range
@@ -111,6 +112,9 @@ def _publish(work: Work) -> PublishResult:
         # Whatever went wrong, the receipts know which commits happened.
         written = settle(work, plan)
         if written.published != set(plan.keys):
+            mechanism = mechanism_of(plan.spec.publish, Action.PUBLISH)
+            detail = {"mechanism": mechanism, "error": type(error).__name__, "reason": str(error)[:2_000]}
+            work.ledger.record_event(work.backfill_id, PUBLISH_FAILED_EVENT, by=work.by, detail=detail)
             work.log.error("Not everything was published: %s", error)
             raise
     else:
@@ -151,9 +155,6 @@ def _publish_unit(
         publication = _publication(work, plan, unit, rows, after, revision, keys_may_repeat=keys_may_repeat)
         receipt = change(work.warehouse, plan.spec.publish)(plan.target, publication)
         record_lock(work, receipt)
-        if receipt.write_block is not None:
-            detail = {"sequence": receipt.sequence, "seconds": receipt.write_block.total_seconds()}
-            work.ledger.record_event(work.backfill_id, WRITE_BLOCK_EVENT, by=work.by, detail=detail)
     else:
         found = work.warehouse.fingerprint(plan.target, Published(), unit)
         require_equal(after, found, f"The published range of {plan.target.table} moved since the plan was made")
@@ -211,7 +212,7 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
     if state is BackfillState.COMPLETED or not written.publishes:
         return PublishResult(False, count, 0, 0, note="published before; nothing to publish")
     if state is BackfillState.PUBLISHED_UNVERIFIED:
-        refuse_unverified(work, plan, unverified(work, plan))
+        refuse_unverified(work, plan, unverified(work, plan, plan.partitions))
         work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by)
     commits = len(written.publishes)
     locked = locked_seconds(work.ledger, work.backfill_id)

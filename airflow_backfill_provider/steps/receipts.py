@@ -8,9 +8,6 @@ from typing import Any
 
 from airflow_backfill_provider.warehouses.base import Action, Receipt
 
-WRITE_BLOCK_EVENT = "write_block"
-"""A line of the audit trail: for how many ``seconds`` the commit of that ``sequence`` kept everybody else from writing."""
-
 
 @dataclass(frozen=True)
 class Written:
@@ -68,10 +65,11 @@ def since_rollback(receipts: Sequence[Receipt], backfill_id: str) -> list[Receip
     return ordered[max(rollbacks, default=0) :]
 
 
-def receipt_detail(receipt: Receipt) -> dict[str, Any]:
+def receipt_detail(receipt: Receipt, mechanism: str) -> dict[str, Any]:
     """What the audit trail keeps of it, in a :data:`~airflow_backfill_provider.ledger.trail.RECEIPT_EVENT`."""
     return {
         "action": str(receipt.action),
+        "mechanism": mechanism,
         "sequence": receipt.sequence,
         "partitions": len(receipt.keys),
         "deleted": receipt.deleted,

@@ -12,21 +12,20 @@ from airflow_backfill_provider.errors import TransitionRefused
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, WRITE_BLOCK_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
-from airflow_backfill_provider.steps.control_period import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
 from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
-from airflow_backfill_provider.steps.live import let_live_go
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.moves import end_of_way_back
-from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.steps.tried import Trial, trial_of
 from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.warehouses.base import Action
 
 _SHOWN = 5
 
@@ -180,7 +179,11 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
         control=tuple(controls.values()),
         expectation=expectation(plan, {key: _differing(evidence.get(key, ())) for key in plan.keys}, controls),
         write_block=max(
-            (timedelta(seconds=event.detail["seconds"]) for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)),
+            (
+                timedelta(seconds=event.detail["seconds"])
+                for event in ledger.events(backfill_id, WRITE_BLOCK_EVENT)
+                if event.detail.get("action", Action.PUBLISH) == Action.PUBLISH
+            ),
             default=None,
         ),
         locked_seconds=locked_seconds(ledger, backfill_id),
@@ -206,7 +209,7 @@ def conclude(work: Work) -> Summary:
             work.ledger.move(
                 work.backfill_id, outcome, by=work.by, reason="the run ended without a publish", expected={state}
             )
-    let_live_go(work, plan)
+    work.let_live_go()
     return summarise(work.ledger, work.backfill_id)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,32 +55,67 @@ def require_own(work: Work) -> None:
         )
 
 
-def restore(work: Work, plan: Plan, restoration: Restoration, look: Callable[[], Marks]) -> RollbackResult:
-    """Restore, and show that the range holds what the backup does; the caller records it.
+@contextmanager
+def way_back(work: Work, plan: Plan) -> Iterator[None]:
+    """Hold the plan's range until what happens inside is over. Whoever looks at the range first looks inside.
 
-    :param look: says what the range holds now; asked once the range is locked, and raises where nothing may be written.
+    When it breaks, the range is given back only if this call was the one that took it, and the table shows that nothing was
+    put back since: a range of which some units are restored and others are not is nobody else's.
+
     :raises RangeLocked: another backfill, or a live run, owns part of the range; nothing was written.
-    :raises PublishRefused: the range is not what ``look`` said, or not what was restored.
+    """
+    before = _put_back(work, plan)
+    begun = work.ledger.begin_way_back(work.backfill_id, merge(plan.partitions), by=work.by)
+    try:
+        yield
+    except BaseException:
+        if begun and _wrote_nothing(work, plan, before):
+            work.ledger.end_way_back(work.backfill_id, by=work.by)
+        raise
+    work.ledger.end_way_back(work.backfill_id, by=work.by)
+
+
+def _put_back(work: Work, plan: Plan) -> frozenset[int]:
+    """The sequences of the commits that put something back for this backfill."""
+    receipts = work.warehouse.receipts(plan.target)
+    return frozenset(
+        one.sequence for one in receipts if one.backfill_id == work.backfill_id and one.action is not Action.PUBLISH
+    )
+
+
+def _wrote_nothing(work: Work, plan: Plan, before: frozenset[int]) -> bool:
+    try:
+        return _put_back(work, plan) <= before
+    except BackfillError as error:
+        work.log.warning(
+            "%s keeps its range: whether anything was put back cannot be read (%s).", work.backfill_id, error
+        )
+        return False
+
+
+def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks) -> RollbackResult:
+    """Restore, and show that the range holds what the backup does; the caller holds the :func:`way_back` and records it.
+
+    :param before: what the range holds now.
+    :raises PublishRefused: the range is not what ``before`` says, or not what was restored.
     """
     receipts: list[Receipt] = []
-    with _range_lock(work, plan, receipts):
-        before = look()
-        # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
-        for unit in reversed(_units(plan, restoration.partitions)):
-            publication = Publication(
-                backfill_id=work.backfill_id,
-                action=restoration.action,
-                plan_hash=plan.plan_hash,
-                partitions=unit,
-                rows=restoration.backup,
-                before={partition.key: before[partition.key] for partition in unit},
-                after={partition.key: restoration.after[partition.key] for partition in unit},
-                keys_may_repeat=restoration.keys_may_repeat,
-            )
-            receipt = restoration.change(plan.target, publication)
-            receipts.append(receipt)
-            record_receipts(work, [receipt])
-            record_lock(work, receipt)
+    # In the opposite order, so that what is mixed on the way is what was mixed on the way there.
+    for unit in reversed(_units(plan, restoration.partitions)):
+        publication = Publication(
+            backfill_id=work.backfill_id,
+            action=restoration.action,
+            plan_hash=plan.plan_hash,
+            partitions=unit,
+            rows=restoration.backup,
+            before={partition.key: before[partition.key] for partition in unit},
+            after={partition.key: restoration.after[partition.key] for partition in unit},
+            keys_may_repeat=restoration.keys_may_repeat,
+        )
+        receipt = restoration.change(plan.target, publication)
+        receipts.append(receipt)
+        record_receipts(work, plan, [receipt])
+        record_lock(work, receipt)
     require_restored(work, plan, restoration.partitions, restoration.after)
     return RollbackResult(
         True,
@@ -125,15 +160,3 @@ def _units(plan: Plan, restored: Sequence[Partition]) -> list[tuple[Partition, .
     chosen = set(restored)
     units = [tuple(partition for partition in unit if partition in chosen) for unit in plan.units()]
     return [unit for unit in units if unit]
-
-
-@contextmanager
-def _range_lock(work: Work, plan: Plan, receipts: Sequence[Receipt]) -> Iterator[None]:
-    """Hold the range's lock; when it breaks before the first receipt, nothing was written and the lock is given back."""
-    work.ledger.claim_range(work.backfill_id, merge(plan.partitions), by=work.by)
-    try:
-        yield
-    except BaseException:
-        if not receipts:
-            work.ledger.release_range(work.backfill_id)
-        raise

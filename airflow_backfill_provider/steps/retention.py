@@ -16,7 +16,6 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.moves import last_moved_at
 from airflow_backfill_provider.steps.replaced import replaced
 from airflow_backfill_provider.steps.stored import stored_plan
-from airflow_backfill_provider.windows import merge
 
 WAY_BACK = frozenset({"backup", "version"})
 """The kinds of storage that a rollback restores from."""
@@ -30,7 +29,7 @@ class Retention:
     backfill: BackfillRecord
     spec: BackfillSpec
     published_at: datetime | None
-    """When it was last found to be published; None when it never was."""
+    """When it was last found to be published, as it should be or not; None when it never was."""
     ended_at: datetime | None
     """When it was completed, rolled back or given up, whichever came last; None while it is not over.
 
@@ -77,10 +76,10 @@ def retention(ledger: Ledger, backfill_id: str) -> Retention | None:
     return Retention(
         backfill=backfill,
         spec=plan.spec,
-        published_at=last_moved_at(moves, BackfillState.PUBLISHED),
+        published_at=last_moved_at(moves, BackfillState.PUBLISHED, BackfillState.PUBLISHED_UNVERIFIED),
         ended_at=_ended_at(ledger, backfill, plan, moves),
         kept_until=kept_until(ledger.events(backfill_id, _KEPT_EVENT)),
-        rolling_back=backfill.state in RELEASES_LOCK and ledger.holds_range(backfill_id, merge(plan.partitions)),
+        rolling_back=ledger.is_on_way_back(backfill_id),
         seen=seen,
     )
 

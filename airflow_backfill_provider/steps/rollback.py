@@ -24,9 +24,10 @@ from airflow_backfill_provider.steps.restore import (
     require_own,
     require_restored,
     restore,
+    way_back,
 )
-from airflow_backfill_provider.steps.settle import record_receipts, settle, staged_fingerprints, way_back_has_ended
-from airflow_backfill_provider.steps.work import Work, staged_partition
+from airflow_backfill_provider.steps.settle import record_receipts, settle, way_back_has_ended
+from airflow_backfill_provider.steps.work import Work, fingerprint_on_record, staged_partition
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Staged
 from airflow_backfill_provider.windows import Partition
 
@@ -72,33 +73,30 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
         if state is not BackfillState.ROLLED_BACK:
             undone = plan.select(sorted(written.undone))
             require_restored(work, plan, undone, marks)
-            record_receipts(work, work.warehouse.receipts(plan.target))
+            record_receipts(work, plan, work.warehouse.receipts(plan.target))
             _record(work)
         refuse_brought_back(work, plan)
         return _restored_before(len(written.undone))
-    standing = standing_over(work.warehouse.receipts(plan.target), written.published)
-    if standing is not None and standing.backfill_id != work.backfill_id:
-        raise PublishRefused(
-            f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
-        )
     if backfill.backup_location is None:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
     restored = plan.select(sorted(written.published))
-    result = restore(
-        work,
-        plan,
-        Restoration(
+    with way_back(work, plan):
+        standing = standing_over(work.warehouse.receipts(plan.target), written.published)
+        if standing is not None and standing.backfill_id != work.backfill_id:
+            raise PublishRefused(
+                f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
+            )
+        restoration = Restoration(
             Action.ROLLBACK,
             backup,
             require_backup(work, plan, backup, plan.partitions, marks),
             restored,
             undo(work.warehouse, plan.spec.publish),
             keys_may_repeat=force,
-        ),
-        lambda: _before(work, plan, restored, force=force),
-    )
-    _record(work)
+        )
+        result = restore(work, plan, restoration, _before(work, plan, restored, force=force))
+        _record(work)
     return result
 
 
@@ -109,8 +107,7 @@ def _restored_before(partitions: int) -> RollbackResult:
 def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: bool) -> Mapping[str, Fingerprint]:
     """What the range holds now: what we published, or, when forced, whatever is there, backed up."""
     if not force:
-        staged = staged_fingerprints(work)
-        ours: Mapping[str, Fingerprint] = {partition.key: staged[partition.key] for partition in restored}
+        ours = _published_as(work, plan, restored)
         found = work.warehouse.fingerprint(plan.target, Published(), restored)
         if any(found[key].method != mark.method for key, mark in ours.items()):
             ours = _fingerprint_again(work, plan, restored)
@@ -126,6 +123,22 @@ def _before(work: Work, plan: Plan, restored: Sequence[Partition], *, force: boo
         forget_overwritten(work, ours)
         return ours
     return keep_overwritten(work, plan, restored)
+
+
+def _published_as(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:
+    """What was published, as the ledger has it.
+
+    :raises PublishRefused: it was staged again since, before its commit was found.
+    """
+    records = work.ledger.partitions(work.backfill_id)
+    marks = {partition.key: fingerprint_on_record(records[partition.key]) for partition in restored}
+    if unknown := [key for key, mark in marks.items() if mark is None]:
+        raise PublishRefused(
+            f"{len(unknown)} partitions of backfill {work.backfill_id} ({', '.join(unknown[:5])}) were to be staged again when the "
+            f"commit that published them was found, so nothing shows whether {plan.target.table} changed since. Nothing was "
+            'written. {"force": true} restores them and keeps a copy of what it overwrites.'
+        )
+    return {key: mark for key, mark in marks.items() if mark is not None}
 
 
 def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) -> Mapping[str, Fingerprint]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_backfill_provider.batches import Batch
+from airflow_backfill_provider.batches import MOST_TASKS, Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
@@ -24,6 +24,7 @@ from airflow_backfill_provider.steps.gates import is_needed, not_needed
 from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
+from airflow_backfill_provider.steps.way_on import may_still_commit
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Published, Versions
 from airflow_backfill_provider.windows import merge
@@ -49,7 +50,14 @@ class Scoped:
 
 
 def scope(
-    work: Work, request: Request, run: Run, *, strict: bool = False, spans_hosts: str = "", code_revision: str = ""
+    work: Work,
+    request: Request,
+    run: Run,
+    *,
+    strict: bool = False,
+    spans_hosts: str = "",
+    code_revision: str = "",
+    most_tasks: int = MOST_TASKS,
 ) -> Scoped:
     """Plan a new backfill and lock its range, or load the plan this run already has; never both.
 
@@ -60,7 +68,7 @@ def scope(
     """
     existing = work.ledger.find_backfill(work.backfill_id)
     if existing is not None:
-        return _resume(work, request, existing, run)
+        return _resume(work, request, existing, run, most_tasks)
     if request.backfill_id is not None:
         raise RequestError(
             f"There is no backfill {request.backfill_id} in the ledger; see `airflow safe-backfill list`."
@@ -77,7 +85,10 @@ def scope(
         strict=strict,
         spans_hosts=spans_hosts,
         code_revision=code_revision,
+        most_tasks=most_tasks,
     )
+    if request.mode is not Mode.PLAN:
+        _require_gate(plan)
     if request.mode is Mode.PLAN or not plan.partitions:
         return Scoped(plan, (), resumed=False, note="" if plan.partitions else "nothing to do")
     work.ledger.open_backfill(
@@ -104,20 +115,39 @@ def scope(
     return Scoped(plan, plan.batches(), resumed=False)
 
 
+def _require_gate(plan: Plan) -> None:
+    """:raises RequestError: the range was widened, which a person has to approve, and by its spec nobody is ever asked."""
+    whole = plan.resolved
+    if plan.asked is None or whole is None or plan.request.drill or plan.spec.approval.required != "never":
+        return
+    raise RequestError(
+        f"expand: true made {whole} of {plan.asked}. A wider range than what was asked for needs a person's approval, and "
+        "approval.required is never, so nobody would be asked. Nothing was done. Ask for the whole range: "
+        f'{{"start_date": "{whole.start:%Y-%m-%dT%H:%M:%SZ}", "end_date": "{whole.end:%Y-%m-%dT%H:%M:%SZ}"}}; or set approval.required, such as '
+        "{over_partitions: 31}, under which this plan waits for a person."
+    )
+
+
 _OVER = {
     BackfillState.ROLLED_BACK: "was published and rolled back; publishing again needs a new backfill",
     BackfillState.EXPIRED: "is over: it was given up, or its way back has ended; its range is free for a new backfill",
 }
 
 
-def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) -> Scoped:
+def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run, most_tasks: int) -> Scoped:
     if existing.state in _OVER:
         raise PublishRefused(f"Backfill {existing.backfill_id} {_OVER[existing.state]}. Trigger the DAG anew.")
     if existing.name != work.spec.name:
         raise RequestError(f"Backfill {existing.backfill_id} is of {existing.name}, not of {work.spec.name}.")
-    plan = work.stored_plan()
+    plan = work.stored_plan().model_copy(update={"most_tasks": most_tasks})
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
+    if existing.state is BackfillState.PUBLISHING and _revises(work, plan, request, run):
+        raise PublishRefused(
+            f"{may_still_commit(existing)} `airflow safe-backfill abandon {existing.backfill_id} --publish-is-dead --reason …` "
+            "frees the range for a new backfill. Its plan is revised, and its partitions are staged again, only once it publishes "
+            "no more."
+        )
     work.ledger.take_over(
         existing.backfill_id, dag_id=run.dag_id, run_id=run.run_id, mode=str(request.mode), by=work.by
     )
@@ -129,6 +159,8 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
                 f"Backfill {existing.backfill_id} is {state}: what it published is not staged again. Trigger the DAG anew."
             )
         return Scoped(plan, plan.batches(), resumed=True, note=f"already {state}")
+    # One that an earlier version of the provider planned has none.
+    work.ledger.reserve_range(existing.backfill_id, merge(plan.live), by=work.by)
     # Compiled again, so that a project that changed since is noticed; later tasks take what the plan froze.
     work = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
     if written.published and (request.restage or request.rebase or spec_hash(work.spec) != plan.spec_hash):
@@ -139,7 +171,7 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run) ->
         )
     restage: set[str] = set()
     reasons: list[str] = []
-    asked = f"restage was asked for by {run.dag_id} {run.run_id}"
+    asked = _asked(run)
     if request.restage and not _heeded(work, plan, asked):
         plan = _replan(work, plan, restaged=True)
         release_neighbours(work, asked)
@@ -180,6 +212,17 @@ def _drift(plan: Plan, work: Work) -> list[str]:
     ]
 
 
+def _revises(work: Work, plan: Plan, request: Request, run: Run) -> bool:
+    """Whether the request, or the spec as it is by now, wants another plan than this."""
+    now = replace(work, spec=with_compiled_model(work.spec, plan.dialect))
+    restages = request.restage and not _heeded(now, plan, _asked(run))
+    return restages or request.rebase or spec_hash(now.spec) != plan.spec_hash
+
+
+def _asked(run: Run) -> str:
+    return f"restage was asked for by {run.dag_id} {run.run_id}"
+
+
 def _heeded(work: Work, plan: Plan, asked: str) -> bool:
     """Whether this run's restage happened already: its conf says so for ever, and clearing it must not start over."""
     if _intent_of(work, plan) != plan.intent_hash:
@@ -197,7 +240,8 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     What staged work rests on is kept: the baseline, and the count and the versions of the sources unless all is staged again.
     """
     was, wanted = plan.spec.target, work.spec.target
-    if was.model_copy(update={"key": ()}) != wanted.model_copy(update={"key": ()}):
+    decides_no_place: dict[str, Any] = {"key": (), "sensitive": ()}
+    if was.model_copy(update=decides_no_place) != wanted.model_copy(update=decides_no_place):
         raise IntentChanged(
             f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "
             f"by {wanted.partition_by} now. It is never taken to another table: abandon it and trigger the DAG anew."
@@ -210,6 +254,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
         now=plan.planned_at,
         resolution=plan.resolution,
         pinned=None if restaged else plan.source_versions,
+        most_tasks=plan.most_tasks,
     )
     kept: dict[str, Any] = {"baseline": plan.baseline, "earlier_versions": {} if restaged else plan.earlier_versions}
     if not restaged and _read_of(work.spec.source) == _read_of(plan.spec.source):

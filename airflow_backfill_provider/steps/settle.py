@@ -6,18 +6,20 @@ go back to a commit that the ledger recorded does not contradict it: the ledger 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT, RECEIPT_EVENT
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.steps.mechanism import mechanism_of
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import Written, receipt_detail, written_by
 from airflow_backfill_provider.steps.replaced import published, replaced
-from airflow_backfill_provider.steps.work import Work, staged_fingerprint
+from airflow_backfill_provider.steps.work import Work, fingerprint_on_record
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Receipt
+from airflow_backfill_provider.windows import Partition
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ def settle(work: Work, plan: Plan) -> Written:
     A commit that nobody recorded is recorded: its partitions become published, and with the last of them the backfill
     ``published`` (or ``published_unverified``). A publish that was cut off before becomes ``validated`` again. A backfill
     that was given up while a publish still ran is taken up again when that commit is found; one of which units are missing
-    then is ``published_unverified``. Safe to run at any time, also beside a running publish, which asks once more, inside
-    its transaction, whether it may go on.
+    then is ``published_unverified``, and so is one whose plan was revised, or whose partitions were staged again, when a commit
+    from before that is found and is not what is staged now. Safe to run at any time, also beside a running publish, which asks
+    once more, inside its transaction, whether it may go on.
     """
     written = written_by(work.warehouse.receipts(plan.target), work.backfill_id)
     records = work.ledger.partitions(work.backfill_id)
@@ -54,22 +57,27 @@ def settle(work: Work, plan: Plan) -> Written:
     recorded = published(records)
     done = recorded | written.published
     if written.publishes and done == set(plan.keys):
-        record(work, plan, written)
+        _record(work, plan, written)
         return written
-    if unrecorded := written.published - recorded:
-        work.ledger.move_partitions(work.backfill_id, sorted(unrecorded), PartitionState.PUBLISHED, by=work.by)
-    if state is BackfillState.PUBLISHING:
+    found = sorted(written.published - recorded)
+    wrong = unverified(work, plan, plan.select(found))
+    given_up = state is BackfillState.EXPIRED and bool(written.published)
+    so_far = f"{len(done)} of {len(plan.keys)} partitions"
+    if wrong or given_up:
+        # Before its partitions are called published, or the next publish went on from them when the worker dies here.
+        reason = "; ".join([*_reasons(given_up, wrong), f"{so_far} are published"])
+        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
+        to = BackfillState.PUBLISHED_UNVERIFIED
+        work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
+    if found:
+        work.ledger.move_partitions(work.backfill_id, found, PartitionState.PUBLISHED, by=work.by)
+    if state is BackfillState.PUBLISHING and not wrong:
         if done == set(plan.keys):
             # Nothing had to be written, and the worker died between two lines of saying so.
             work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={state})
         else:
-            reason = f"a publish was cut off with {len(done)} of {len(plan.keys)} partitions published"
+            reason = f"a publish was cut off with {so_far} published"
             work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
-    elif state is BackfillState.EXPIRED and written.published:
-        reason = f"{_GIVEN_UP}: {len(done)} of {len(plan.keys)} partitions are published"
-        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
-        to = BackfillState.PUBLISHED_UNVERIFIED
-        work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
     return written
 
 
@@ -93,47 +101,41 @@ def way_back_has_ended(work: Work) -> bool:
     return end_of_way_back(work.ledger.events(work.backfill_id, MOVED_EVENT)) is not None
 
 
-def record(work: Work, plan: Plan, written: Written) -> tuple[str, ...]:
-    """Verify and record what was committed; the partitions that do not hold what was staged. Safe to run again."""
-    wrong = unverified(work, plan)
-    given_up = work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED
-    if given_up:
-        work.log.warning("Backfill %s: %s.", work.backfill_id, _GIVEN_UP)
-    reason = _GIVEN_UP if given_up else ""
+def _record(work: Work, plan: Plan, written: Written) -> None:
+    """Verify what was committed, and record it and whether it holds what was staged. Safe to run again."""
+    wrong = unverified(work, plan, plan.partitions)
+    reason = "; ".join(_reasons(work.ledger.backfill(work.backfill_id).state is BackfillState.EXPIRED, wrong))
+    if reason:
+        work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
     work.ledger.move_partitions(work.backfill_id, plan.keys, PartitionState.PUBLISHED, by=work.by)
-    record_receipts(work, written.publishes)
-    work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, reason=reason)
-    if wrong:
-        work.ledger.move(
-            work.backfill_id,
-            BackfillState.PUBLISHED_UNVERIFIED,
-            by=work.by,
-            reason=f"not as staged: {', '.join(wrong[:5])}",
-        )
-    return wrong
+    record_receipts(work, plan, written.publishes)
+    # One move, so that no worker can die between being told that the range is wrong and saying so.
+    to = BackfillState.PUBLISHED_UNVERIFIED if wrong else BackfillState.PUBLISHED
+    work.ledger.move(work.backfill_id, to, by=work.by, reason=reason)
 
 
-def record_receipts(work: Work, receipts: Iterable[Receipt]) -> None:
+def _reasons(given_up: bool, wrong: Sequence[str]) -> list[str]:
+    """Why a commit that was found is not what its backfill is about now."""
+    return [_GIVEN_UP] * given_up + [f"not as staged: {', '.join(wrong[:5])}"] * bool(wrong)
+
+
+def record_receipts(work: Work, plan: Plan, receipts: Iterable[Receipt]) -> None:
     """Have each commit of the backfill in the audit trail, once."""
     known = {event.detail["sequence"] for event in work.ledger.events(work.backfill_id, RECEIPT_EVENT)}
     for receipt in receipts:
         if receipt.backfill_id == work.backfill_id and receipt.sequence not in known:
-            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=receipt_detail(receipt))
+            detail = receipt_detail(receipt, mechanism_of(plan.spec.publish, receipt.action))
+            work.ledger.record_event(work.backfill_id, RECEIPT_EVENT, by=work.by, detail=detail)
 
 
-def unverified(work: Work, plan: Plan) -> tuple[str, ...]:
-    """The partitions whose published rows are not what was staged."""
-    after = staged_fingerprints(work)
-    found = work.warehouse.fingerprint(plan.target, Published(), plan.partitions)
-    return tuple(key for key in plan.keys if not same_rows(after[key], found[key]))
-
-
-def staged_fingerprints(work: Work) -> Mapping[str, Fingerprint]:
-    """What was staged, by partition key.
-
-    :raises PublishRefused: a partition is not staged.
-    """
-    return {key: staged_fingerprint(entry) for key, entry in work.ledger.partitions(work.backfill_id).items()}
+def unverified(work: Work, plan: Plan, partitions: Sequence[Partition]) -> tuple[str, ...]:
+    """Those of the partitions whose published rows are not what is staged, or of which nothing is staged any more."""
+    if not partitions:
+        return ()
+    records = work.ledger.partitions(work.backfill_id)
+    found = work.warehouse.fingerprint(plan.target, Published(), partitions)
+    marks = {one.key: fingerprint_on_record(records[one.key]) for one in partitions}
+    return tuple(key for key, mark in marks.items() if mark is None or not same_rows(mark, found[key]))
 
 
 def same_rows(expected: Fingerprint, found: Fingerprint) -> bool:

@@ -21,7 +21,7 @@ from airflow_backfill_provider.source_reading import SourceReading, latest_versi
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.settle import same_rows
 from airflow_backfill_provider.steps.stored import stored_plan
-from airflow_backfill_provider.steps.work import staged_fingerprint
+from airflow_backfill_provider.steps.work import fingerprint_on_record
 from airflow_backfill_provider.warehouses.base import Published, Warehouse
 from airflow_backfill_provider.windows import Partition
 
@@ -149,8 +149,12 @@ def _overwritten(
     plan: Plan, warehouse: Warehouse, partitions: Sequence[Partition], records: dict[str, PartitionRecord]
 ) -> dict[str, str]:
     found = warehouse.fingerprint(plan.target, Published(), partitions)
-    return {
-        one.key: f"overwritten since it was published: {found[one.key].rows} rows, published were {records[one.key].rows}"
-        for one in partitions
-        if not same_rows(staged_fingerprint(records[one.key]), found[one.key])
-    }
+    overwritten = {}
+    for one in partitions:
+        mark = fingerprint_on_record(records[one.key])
+        if mark is None:
+            overwritten[one.key] = "not shown to be what was published: it was to be staged again when that was found"
+        elif not same_rows(mark, found[one.key]):
+            rows = f"{found[one.key].rows} rows, published were {mark.rows}"
+            overwritten[one.key] = f"overwritten since it was published: {rows}"
+    return overwritten

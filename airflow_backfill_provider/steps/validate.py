@@ -19,6 +19,7 @@ from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
+from airflow_backfill_provider.steps.samples import keep_sample
 from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
 
@@ -94,6 +95,7 @@ def validate_batch(
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
+        keep_sample(work, plan, {key: evidence[key] for key in bad})
         record_failure(work, sorted(bad), report.summary())
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
@@ -164,6 +166,7 @@ def _judge(
 ) -> None:
     outcomes = judge_range(work, plan, records)
     work.ledger.record_evidence(work.backfill_id, {None: [outcome.to_json() for outcome in outcomes]}, by=work.by)
+    keep_sample(work, plan, work.ledger.evidence(work.backfill_id))
     report = ValidationReport(tuple(outcomes))
     tell(report)
     for line in report.lines():

@@ -27,6 +27,8 @@ def waiting_lines(ledger: Ledger, backfill: BackfillRecord, now: datetime) -> li
                 f"  asked       about the {asked.gate} on {approval.asked_at:%Y-%m-%d %H:%M} UTC ({lasting(now - approval.asked_at)}), "
                 f"in run {asked.run_id}; nobody has answered"
             )
+    if ledger.is_on_way_back(backfill.backfill_id):
+        lines.append("  way back    begun and not over: its range is kept until the rollback has run to its end")
     return [*lines, f"  next        {way_on(backfill)}"]
 
 

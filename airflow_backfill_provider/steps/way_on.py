@@ -15,6 +15,15 @@ def clear_command(backfill: BackfillRecord) -> str:
     return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} --only-failed -y"
 
 
+def may_still_commit(backfill: BackfillRecord) -> str:
+    """What holds back whoever wants to change or end a backfill that is publishing, and the first thing to do."""
+    return (
+        f"Backfill {backfill.backfill_id} is publishing. A publish of it is under way, or died, and its commit may still "
+        f"happen. Nothing was changed. Its receipt tells once atomic_publish runs again: {clear_command(backfill)} If neither the "
+        "task nor a statement of it in the warehouse runs any more,"
+    )
+
+
 def published_so_far(ledger: Ledger, backfill_id: str) -> str:
     """What consumers see of a backfill that stopped, as the start of a sentence: units may be published before the others."""
     counts = ledger.counts(backfill_id)

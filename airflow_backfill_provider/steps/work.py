@@ -13,6 +13,7 @@ from airflow_backfill_provider.errors import (
     IntentChanged,
     PublishRefused,
     Stopped,
+    Throttled,
     TransformRefused,
     TransitionRefused,
 )
@@ -108,13 +109,26 @@ class Work:
         )
 
     def stop_or_go(self) -> None:
-        """Heed the stop signal and the throttle; a stop is written to the ledger before it is raised."""
+        """Heed the stop signal and the throttle; a stop is written to the ledger before it is raised.
+
+        Who waits lets live partitions go: it may be for the very pipeline that cannot go on without them.
+        """
         try:
             self.check_stop()
             self.check_throttle()
         except Stopped as stop:
             self.halt(str(stop))
             raise
+        except Throttled:
+            self.let_live_go()
+            raise
+
+    def let_live_go(self) -> None:
+        """Give live partitions back to the scheduled pipeline, unless something is published or a publish may rest on them.
+
+        They are claimed, read and staged again by whatever goes on with the backfill.
+        """
+        self.ledger.release_live_range(self.backfill_id, by=self.by)
 
     def halt(self, reason: str) -> None:
         """Record that the backfill is halted; one that publishes, or whose outcome is decided, stays what it is."""
@@ -141,6 +155,13 @@ def staged_fingerprint(record: PartitionRecord) -> Fingerprint:
 
     :raises PublishRefused: it is not staged.
     """
-    if record.rows is None or record.digest is None or record.method is None:
+    if (mark := fingerprint_on_record(record)) is None:
         raise PublishRefused(f"Partition {record.key} is {record.state}, so no staged rows are on record for it.")
+    return mark
+
+
+def fingerprint_on_record(record: PartitionRecord) -> Fingerprint | None:
+    """The same, or None: nothing is staged, or what was is forgotten, as a plan that is revised makes it."""
+    if record.rows is None or record.digest is None or record.method is None:
+        return None
     return Fingerprint(record.rows, record.digest, record.method)

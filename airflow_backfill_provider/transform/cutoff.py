@@ -9,9 +9,10 @@ from sqlglot import Token, exp
 from sqlglot.dialects.dialect import Dialect
 
 from airflow_backfill_provider.errors import TransformRefused
+from airflow_backfill_provider.real_tables import real_tables
 from airflow_backfill_provider.transform import reads
 from airflow_backfill_provider.transform.cut import Shape, shape_of
-from airflow_backfill_provider.transform.parse import names_end_alike, same_table, tables_read
+from airflow_backfill_provider.transform.parse import names_end_alike, same_table
 
 _KEPT = 64
 
@@ -41,7 +42,7 @@ def _find_reads(
     """Where the source is read, proved by parsing what the text becomes."""
     tree = sqlglot.parse_one(select, dialect=dialect)
     _refuse_other_spellings(tree, source, dialect, origin)
-    tables = [table for table in tables_read(tree) if same_table(table, source, dialect)]
+    tables = [table for table in real_tables(tree) if same_table(table, source, dialect)]
     if not tables:
         raise TransformRefused(
             f"{origin} does not read {source}, so source.cutoff would bound nothing. Write the same name, with every part, "
@@ -70,7 +71,7 @@ def _refuse_other_spellings(tree: exp.Expr, source: str, dialect: str, origin: s
         raise TransformRefused(
             f"{origin} calls a WITH query {source}, like the source, so source.cutoff cannot tell the two apart. Rename it."
         )
-    for table in tables_read(tree):
+    for table in real_tables(tree):
         if names_end_alike(table, source, dialect) and not same_table(table, source, dialect):
             raise TransformRefused(
                 f"{origin} reads {table.sql(dialect)}, which may be {source} under another name, so source.cutoff cannot "

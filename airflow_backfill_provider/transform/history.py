@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from sqlglot import exp
 
+from airflow_backfill_provider.real_tables import real_tables
 from airflow_backfill_provider.spec.model import HistoryTable
-from airflow_backfill_provider.transform.parse import same_table, tables_read
+from airflow_backfill_provider.transform.parse import same_table
 
 ColumnsOf = Callable[[str], Collection[str]]
 """The columns of a table, named as in SQL; none when they are not known."""
@@ -24,7 +25,7 @@ def read_as_of_today(
 
     ``valid_to IS NULL`` is no such comparison: it picks the rows that are valid today, for every partition.
     """
-    tables = [table for table in tables_read(query) if isinstance(table.this, exp.Identifier)]
+    tables = [table for table in real_tables(query) if isinstance(table.this, exp.Identifier)]
     for table in tables:
         valid_from = _valid_from(table, declared, dialect, columns_of)
         others = {other.alias_or_name.casefold() for other in tables} - {table.alias_or_name.casefold()}

@@ -12,9 +12,10 @@ from datetime import datetime, timedelta
 import pendulum
 from sqlglot import exp
 
+from airflow_backfill_provider.real_tables import real_tables
 from airflow_backfill_provider.spec.model import BackfillSpec, TargetSpec
 from airflow_backfill_provider.transform.history import ColumnsOf, read_as_of_today
-from airflow_backfill_provider.transform.parse import Query, function_name, parse, same_table, tables_read
+from airflow_backfill_provider.transform.parse import Query, function_name, parse, same_table
 from airflow_backfill_provider.transform.render import render, sql_of, utc_dates
 from airflow_backfill_provider.windows import Grain, Partition, Value, partition_at
 
@@ -78,7 +79,7 @@ def lint(
         *_nodes(query.tree, dialect, spec.transform.bounded_reads),
         *_bounds(spec, partition, query, elsewhere, dialect),
     ]
-    for table in tables_read(query.tree):
+    for table in real_tables(query.tree):
         if same_table(table, spec.target.table, dialect):
             findings.append(
                 Finding(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import sqlglot
@@ -257,11 +256,3 @@ def _called(node: exp.Expr) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].rstrip(".")
-
-
-def tables_read(query: exp.Expr) -> Iterator[exp.Table]:
-    """Every table the query reads, without the names that its own WITH defines."""
-    own = {cte.alias for cte in query.find_all(exp.CTE)}
-    for table in query.find_all(exp.Table):
-        if not (table.name in own and len(table.parts) == 1):
-            yield table

@@ -6,8 +6,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
+from airflow_backfill_provider.real_tables import real_tables
 from airflow_backfill_provider.transform import reads
-from airflow_backfill_provider.transform.parse import names_end_alike, same_table, tables_read
+from airflow_backfill_provider.transform.parse import names_end_alike, same_table
 
 _ROWS = "safe_backfill_rows"
 
@@ -18,25 +19,25 @@ def reordered(select: str, dialect: str) -> str | None:
     The same rows go in, so the same come out unless the SELECT picks or numbers by where a row stands.
     """
     tree = sqlglot.parse_one(select, dialect=dialect)
-    tables = [table for table in tables_read(tree) if isinstance(table.this, exp.Identifier)]
+    tables = [table for table in real_tables(tree) if isinstance(table.this, exp.Identifier)]
     return _with(select, tables, dialect, lambda name: f"(SELECT * FROM {name} AS {_ROWS} ORDER BY {_ROWS} DESC)")  # noqa: S608
 
 
 def reads_table(select: str, target: str, dialect: str) -> bool:
     """Whether the SELECT reads that table, by its whole name."""
-    return any(same_table(table, target, dialect) for table in tables_read(sqlglot.parse_one(select, dialect=dialect)))
+    return any(same_table(table, target, dialect) for table in real_tables(sqlglot.parse_one(select, dialect=dialect)))
 
 
 def may_read_table(select: str, target: str, dialect: str) -> bool:
     """Whether the SELECT reads that table, or one that it may be by a shorter or a longer name."""
     return any(
-        names_end_alike(table, target, dialect) for table in tables_read(sqlglot.parse_one(select, dialect=dialect))
+        names_end_alike(table, target, dialect) for table in real_tables(sqlglot.parse_one(select, dialect=dialect))
     )
 
 
 def other_tables(select: str, target: str, dialect: str) -> tuple[str, ...]:
     """The dotted names of all other tables that the SELECT reads."""
-    found = tables_read(sqlglot.parse_one(select, dialect=dialect))
+    found = real_tables(sqlglot.parse_one(select, dialect=dialect))
     names = (".".join(part.name for part in table.parts) for table in found if not same_table(table, target, dialect))
     return tuple(dict.fromkeys(names))
 
@@ -44,7 +45,7 @@ def other_tables(select: str, target: str, dialect: str) -> tuple[str, ...]:
 def over(select: str, target: str, other: str, dialect: str) -> str | None:
     """The SELECT with another table, named as SQL, in the place of its target; None when it does not read that, or not as a table."""
     tree = sqlglot.parse_one(select, dialect=dialect)
-    tables = [table for table in tables_read(tree) if same_table(table, target, dialect)]
+    tables = [table for table in real_tables(tree) if same_table(table, target, dialect)]
     return _with(select, tables, dialect, lambda _: f"(SELECT * FROM {other})")  # noqa: S608
 
 

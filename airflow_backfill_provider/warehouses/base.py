@@ -329,6 +329,8 @@ class Receipt:
     deleted: int
     inserted: int
     committed_at: datetime
+    lock_wait: timedelta | None = field(default=None, compare=False)
+    """How long the lock was waited for before that, attempts that did not get it included; known as ``write_block`` is."""
     write_block: timedelta | None = field(default=None, compare=False)
     """How long nobody else could write the table; known where a lock kept them out, to the caller of the publish alone."""
     locked_for: timedelta | None = field(default=None, compare=False)
@@ -351,12 +353,12 @@ class ChildSwap:
 
 @dataclass(frozen=True)
 class StorageItem:
-    """A stage, a backup, a shadow, spare tables or an old version that exists: for listing and clean-up."""
+    """A stage, a sample, a backup, a shadow, spare tables or an old version that exists: for listing and clean-up."""
 
     backfill_id: str
     """Of an old version, the backfill that pointed the view away from it."""
     kind: str
-    """``stage``, ``backup``, ``shadow``, ``spare`` or ``version``."""
+    """``stage``, ``sample``, ``backup``, ``shadow``, ``spare`` or ``version``."""
     location: str
     bytes: int
     modified_at: datetime
@@ -467,6 +469,31 @@ def only_value(rows: Sequence[Sequence[Any]]) -> Scalar:
         raise WarehouseError(f"The query returns {count}{width}, and one row of one column is needed.")
     value: Scalar = rows[0][0]
     return value
+
+
+SIDE, PLACE = "safe_backfill_side", "safe_backfill_place"
+"""The columns that a sample has beside the target's: ``old`` or ``new``, and which of its keys the row is of, from 1."""
+
+
+@dataclass(frozen=True)
+class SampleOf:
+    """What a sample is to hold."""
+
+    limit: int
+    """How many keys at most."""
+    columns: tuple[str, ...]
+    """The target's columns whose values it may hold, in the target's order."""
+    exclude: tuple[str, ...] = ()
+    """The columns in which rows may differ, as of :meth:`Warehouse.compare`."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some of the rows that differ, kept in a table beside the stages."""
+
+    location: str
+    rows: tuple[tuple[str | None, ...], ...]
+    """Of each key the old row, the new one or both: its place, its side, and the values of its columns as text."""
 
 
 Tolerance = Mapping[str, Decimal]
@@ -653,6 +680,16 @@ class Warehouse(Protocol):
         """
         ...
 
+    def keep_sample(
+        self, target: Target, backfill_id: str, old: Rows, new: Rows, partitions: Sequence[Partition], what: SampleOf
+    ) -> Sample:
+        """Keep rows of some keys that differ between old and new, in a new table that nobody may read who may not read a stage.
+
+        The keys are those with the least hash, so the same ones each time. For partitions whose keys :meth:`compare` found
+        unique; an answer about others means nothing.
+        """
+        ...
+
     def outside_rows(self, target: Target) -> OutsideRows:
         """Rows of the published table that belong to no partition."""
         ...
@@ -778,11 +815,11 @@ class Warehouse(Protocol):
         ...
 
     def storage(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup, shadow, set of spare tables and old version that exists in this warehouse."""
+        """Every stage, sample, backup, shadow, set of spare tables and old version that exists in this warehouse."""
         ...
 
     def drop(self, location: str) -> None:
-        """Remove a stage, a backup, a shadow or an old version; silent when it is gone already.
+        """Remove a stage, a sample, a backup, a shadow or an old version; silent when it is gone already.
 
         :raises WarehouseError: a view shows that version.
         """

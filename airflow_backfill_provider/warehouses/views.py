@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError
+from airflow_backfill_provider.real_tables import real_tables
 from airflow_backfill_provider.warehouses.base import Action, Receipt, Target
 
 _LONGEST_NAME = 63
@@ -49,7 +50,7 @@ def _parts(table: exp.Table) -> tuple[str, ...]:
 
 
 def tables_read(sql: str, dialect: str) -> frozenset[tuple[str, ...]]:
-    """The names, part by part, of the tables that a view's statement reads, without those that its own WITH defines.
+    """The names, part by part, of the tables that a view's statement reads.
 
     Nothing when it cannot be understood.
     """
@@ -57,8 +58,7 @@ def tables_read(sql: str, dialect: str) -> frozenset[tuple[str, ...]]:
         query = _query("", sql, dialect)
     except SpecError:
         return frozenset()
-    own = {(cte.alias,) for cte in query.find_all(exp.CTE)}
-    return frozenset(map(_parts, query.find_all(exp.Table))) - own
+    return frozenset(map(_parts, real_tables(query)))
 
 
 def _query(view: str, sql: str, dialect: str) -> exp.Expr:

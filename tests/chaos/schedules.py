@@ -21,10 +21,9 @@ from strikes import Point, Strike, points_of, struck
 
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT, REVISED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, REVISED_EVENT, WRITE_BLOCK_EVENT
 from airflow_backfill_provider.steps.cleanup import DROPPED_EVENT, DROPPING_EVENT
 from airflow_backfill_provider.steps.leftovers import leftovers
-from airflow_backfill_provider.steps.receipts import WRITE_BLOCK_EVENT
 
 MOST_STRIKES = 3
 MAY_BE_LOST = frozenset({WRITE_BLOCK_EVENT, DROPPED_EVENT})

@@ -22,6 +22,7 @@ PROMISES = {
     "measure": "Every metric is of its own partition; nothing to measure is not zero",
     "checks": "Conditions, tables and expressions of a spec measure rows and can do nothing else",
     "compare": "Old and new rows are matched by key; counts always add up",
+    "samples": "A sample holds whole rows of keys that differ, the same ones each time, and no column that it was not to hold",
     "keys": "A key that would not be unique in the whole table is found",
     "backup": "A backup holds exactly the affected partitions",
     "publish": "A range is replaced in one commit, or not at all, and nothing else is touched",

@@ -27,7 +27,9 @@ from airflow_backfill_provider.warehouses.base import (
     Fill,
     Fingerprint,
     Publication,
+    Published,
     Recompute,
+    SampleOf,
     Staged,
     Target,
     Warehouse,
@@ -36,7 +38,7 @@ from airflow_backfill_provider.warehouses.base import (
 EVERYTHING = "BACKFILL_EVERY_FAULT" in os.environ
 """Every fault at every step, which takes many minutes. Otherwise :data:`AT_MOST` of an operation, the same ones each time."""
 AT_MOST = 24
-FEWER = {"replace_partitions with a new column": 8}
+FEWER = {"replace_partitions with a new column": 8, "keep_sample": 8}
 """As :data:`AT_MOST`, of an operation most of whose steps are another one's."""
 SLOW = {"databricks": 8}
 """As :data:`AT_MOST`, on an engine whose every statement is a job."""
@@ -98,11 +100,17 @@ def _back_up(warehouse: Warehouse, scene: Scene) -> Any:
     return warehouse.back_up(scene.target, "b1", days(*RANGE), label="again")
 
 
+def _keep_sample(warehouse: Warehouse, scene: Scene) -> Any:
+    what = SampleOf(2, scene.target.column_names)
+    return warehouse.keep_sample(scene.target, "b1", Published(), scene.staged, days(*RANGE), what)
+
+
 RAISED = "CAST(amount + 1 AS DECIMAL(12,2))"
 OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
     "stage": _stage,
     "stage of code": _stage_code,
     "back_up": _back_up,
+    "keep_sample": _keep_sample,
     "replace_partitions": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.publication()),
     "replace_partitions with a new column": lambda warehouse, scene: warehouse.replace_partitions(
         scene.target, scene.publication()
@@ -112,7 +120,7 @@ OPERATIONS: dict[str, Callable[[Warehouse, Scene], Any]] = {
     "rollback": lambda warehouse, scene: warehouse.replace_partitions(scene.target, scene.undo()),
     "rollback of a view_swap": lambda warehouse, scene: warehouse.swap_view(scene.target, scene.undo()),
 }
-"""What is interrupted, by name; beside stages and ``back_up``, each replaces the range and writes one receipt."""
+"""What is interrupted, by name; beside stages, ``back_up`` and ``keep_sample``, each replaces the range and writes one receipt."""
 
 
 @pytest.fixture(params=[*RIGS, *SLOW_RIGS], ids=lambda rig: rig.name)
@@ -253,7 +261,7 @@ def test_ended_at_any_step_a_call_has_happened_or_has_not_and_works_when_repeate
     new = Seen.of(rehearsal)
     rehearsal.close()
     assert new.outside == old.outside
-    assert (new.range == old.range) == (operation in ("stage", "stage of code", "back_up"))
+    assert (new.range == old.range) == (operation in ("stage", "stage of code", "back_up", "keep_sample"))
     assert len(steps) > 3
 
     happened = set()

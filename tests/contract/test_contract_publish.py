@@ -389,11 +389,19 @@ def test_odd_names_are_published_and_touch_nothing_else(engine: Engine, orders: 
 
 
 def test_of_two_publishers_at_once_exactly_one_wins(world: World) -> None:
+    _publish_two_at_once(world, "2024-01-02")
+
+
+def test_of_two_publishers_at_once_into_a_range_without_rows_exactly_one_wins(orders: World) -> None:
+    _publish_two_at_once(orders, EMPTY_DAY)
+
+
+def _publish_two_at_once(world: World, key: str) -> None:
     stages = [
-        world.stage_rows({"2024-01-02": [(3, "2024-01-02", name, None, None, "2024-01-02 05:00:00")] * (number + 1)})
+        world.stage_rows({key: [(93, key, name, None, None, f"{key} 05:00:00")] * (number + 1)})
         for number, name in enumerate(("one", "two"))
     ]
-    publications = [world.publication(staged, ["2024-01-02"]) for staged in stages]
+    publications = [world.publication(staged, [key]) for staged in stages]
     answers: list[Any] = [None, None]
     start = threading.Barrier(2)
 
@@ -412,5 +420,5 @@ def test_of_two_publishers_at_once_exactly_one_wins(world: World) -> None:
 
     winners = [number for number, answer in enumerate(answers) if not isinstance(answer, Exception)]
     assert len(winners) == 1, answers
-    assert world.fingerprint("2024-01-02") == after(stages[winners[0]])
+    assert world.fingerprint(key) == after(stages[winners[0]])
     assert len(world.warehouse.receipts(world.target)) == 1

@@ -26,7 +26,9 @@ def require_bounded(sql: str) -> None:
         assert not tree.args.get("overwrite"), sql
         assert tree.args.get("where") is None or tree.args["where"].find(exp.Column), sql
     if isinstance(tree, exp.Merge):
-        assert tree.args["on"].find(exp.GTE, exp.In, exp.EQ), sql
+        # A key that equals a key bounds nothing.
+        bounds = tree.args["on"].find_all(exp.GTE, exp.LT, exp.In, exp.EQ)
+        assert any(len(list(one.find_all(exp.Column))) == 1 and one.find(exp.Literal) for one in bounds), sql
         assert not any(when.args.get("source") for when in tree.find_all(exp.When)), sql
     if isinstance(tree, exp.Create) and tree.args.get("kind") == "TABLE":
         assert not tree.args.get("replace"), sql

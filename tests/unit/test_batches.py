@@ -43,6 +43,8 @@ def test_a_given_size_is_kept_and_the_last_batch_takes_the_rest() -> None:
 
 def test_airflows_limit_of_mapped_tasks_is_never_passed() -> None:
     assert len(sizes(3_182, partitions_per_task=1)) == MOST_TASKS
+    assert sizes(20, partitions_per_task=1, most_tasks=3) == [7, 7, 6]
+    assert len(sizes(640, estimated_seconds=1e9, most_tasks=3)) == 3
 
 
 def test_labels_name_the_first_and_the_last_key() -> None:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2] / PACKAGE
 # A module belongs to the layer of its longest prefix here; it imports itself and lower numbers.
 LAYERS = {
     "errors": 0,
+    "real_tables": 1,
     "windows": 1,
     "spec": 2,
     "checks": 3,

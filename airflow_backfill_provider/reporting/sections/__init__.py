@@ -24,6 +24,7 @@ from airflow_backfill_provider.reporting.sections.range_evidence import range_ev
 from airflow_backfill_provider.reporting.sections.reconciliation import reconciliation
 from airflow_backfill_provider.reporting.sections.rehearsed import rehearsed
 from airflow_backfill_provider.reporting.sections.request import request
+from airflow_backfill_provider.reporting.sections.samples import samples
 from airflow_backfill_provider.reporting.sections.trail import trail
 from airflow_backfill_provider.reporting.sections.way_back import way_back
 
@@ -32,6 +33,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     outcomes,
     expected,
     checks,
+    samples,
     discarded,
     range_evidence,
     reconciliation,

@@ -22,6 +22,8 @@ def control_period(facts: Facts) -> Section:
         "count": len(found),
         "held": sum(control is not None and control.held for _, control in found),
         "moved": sum(control is not None and not control.held for _, control in found),
+        "before": facts.before.good if facts.before else None,
+        "held_before": sorted(facts.before.held.intersection(facts.control)) if facts.before else [],
         "tolerance": {name: str(limit) for name, limit in period.tolerance.items()} if period else {},
         "file": FILE,
     }

@@ -9,4 +9,5 @@ from airflow_backfill_provider.steps.tried import passed_in
 
 def rehearsed(facts: Facts) -> Section:
     """The trial that passed under this very plan, or that none did."""
-    return Section("rehearsed", "What was rehearsed", {"trial": passed_in(facts.events, facts.plan)})
+    content = {"trial": passed_in(facts.events, facts.plan), "before": facts.before}
+    return Section("rehearsed", "What was rehearsed", content)

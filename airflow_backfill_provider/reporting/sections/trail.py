@@ -26,7 +26,16 @@ def trail(facts: Facts) -> Section:
 
 _ABOUT_ANSWERS = frozenset({"approval.asked", "approval.decided", "approval.not_counted", "approval.not_required"})
 _SHOWN_ACTIONS = frozenset(
-    {"backfill.opened", audit.MOVED_EVENT, audit.REVISED_EVENT, "backup.recorded", audit.RECEIPT_EVENT, *_ABOUT_ANSWERS}
+    {
+        "backfill.opened",
+        audit.MOVED_EVENT,
+        audit.REVISED_EVENT,
+        "backup.recorded",
+        audit.RECEIPT_EVENT,
+        audit.WRITE_BLOCK_EVENT,
+        audit.PUBLISH_FAILED_EVENT,
+        *_ABOUT_ANSWERS,
+    }
 )
 
 
@@ -37,7 +46,9 @@ def _shown(event: EventRecord) -> dict[str, object]:
             what = f"{detail['from']} → {detail['to']}"
         case audit.RECEIPT_EVENT:
             done = {"rollback": "rolled back", "restore": "brought back what was overwritten"}
-            what = f"{done.get(detail.get('action', ''), 'committed')}: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted"
+            what = f"{done.get(detail.get('action', ''), 'committed')}: {detail['deleted']:,} rows deleted, {detail['inserted']:,} inserted, by {detail.get('mechanism', 'a mechanism that was not recorded')}"
+        case audit.WRITE_BLOCK_EVENT:
+            what = f"waited {detail.get('waited_seconds', 0):.3f} s for the lock, and kept others from writing for {detail['seconds']:.3f} s"
         case "backup.recorded":
             what = f"backed up {detail['partitions']:,} partitions"
         case "approval.decided":
@@ -49,4 +60,5 @@ def _shown(event: EventRecord) -> dict[str, object]:
 
 def _rows(facts: Facts) -> Iterator[list[Cell]]:
     for one in facts.events:
-        yield [one.sequence, one.at, one.action, one.by, json.dumps(one.detail, sort_keys=True, ensure_ascii=False)]
+        told = {name: value for name, value in one.detail.items() if name != audit.VALUES}
+        yield [one.sequence, one.at, one.action, one.by, json.dumps(told, sort_keys=True, ensure_ascii=False)]

@@ -11,7 +11,7 @@ from airflow_backfill_provider.steps.report import undo_command
 
 def way_back(facts: Facts) -> Section:
     """The rollback's command while there is something to roll back."""
-    published, undone = (facts.moved_to(one) for one in (BackfillState.PUBLISHED, BackfillState.ROLLED_BACK))
+    published_at, undone = facts.retention.published_at, facts.moved_to(BackfillState.ROLLED_BACK)
     keep_for = facts.plan.spec.rollback.keep_for
     ended = facts.way_back_ended
     stands = facts.wrote and undone is None and ended is None
@@ -22,7 +22,7 @@ def way_back(facts: Facts) -> Section:
         "partitions": len(facts.backfill.backup_fingerprints),
         "keep_for": write_duration(keep_for),
         "until": until,
-        "longer": until is not None and published is not None and until > published.at + keep_for,
+        "longer": until is not None and published_at is not None and until > published_at + keep_for,
         "undone": undone,
         "ended": ended if facts.wrote else None,
         "way": facts.plan.spec.publish.way_back,

@@ -260,6 +260,18 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             self._drop_quietly(backup.location)
             raise
 
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[Session], str]
+    ) -> str:
+        location = self._storage.new_location("sample", backfill_id, "rows")
+        try:
+            with self._reading("Keeping a sample", *sides) as session:
+                self._storage.create(session, location, backfill_id, "USING delta", rows=select(session))
+        except BaseException:
+            self._drop_quietly(location)
+            raise
+        return location
+
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
         location = self._storage.new_location("shadow", backfill_id, "trial")

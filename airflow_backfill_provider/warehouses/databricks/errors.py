@@ -17,10 +17,16 @@ _CONFLICT = re.compile(
 )
 _BROKEN = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT_VIOLATED)|CHECK_CONSTRAINT_VIOLATION")
 _ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATALOG_EXCEPTION|CATALOG_NOT_FOUND)")
+_FORBIDDEN = re.compile(r"INSUFFICIENT_PERMISSIONS|PERMISSION_DENIED|UNAUTHORIZED_ACCESS")
 _ASIDE = re.compile(r"\b(stage|backup)__")
 _NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
 _AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
 
+_VALUES = re.compile(
+    r"(?<=violated by row with values:).*|(?<=[Tt]he value )('.*?'|\S+)(?= (of the type|cannot be|is out))|(?<=Text )'.*?'(?= could not)",
+    re.DOTALL,
+)
+"""Where Spark and Delta quote what a row holds."""
 _NOT_LET_IN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
@@ -34,16 +40,36 @@ def is_absent(error: Exception) -> bool:
     return _ABSENT.search(str(error)) is not None
 
 
+def is_forbidden(error: Exception) -> bool:
+    """Whether a statement needs a right that the login has not. By Databricks' documentation of its error classes; a local
+    Spark has no rights to refuse."""
+    return _FORBIDDEN.search(str(error)) is not None
+
+
 def is_name_mismatch(error: Exception) -> bool:
     """Whether a statement named a column that a query does not return, or counted on another number of them."""
     return _NAME_MISMATCH.search(str(error)) is not None
 
 
 def message(error: Exception) -> str:
-    """What the engine said, without the plans and frames below it."""
+    """What the engine said, without the plans and frames below it, and without values of rows."""
     text = str(error)
     cut = _AFTER_THE_MESSAGE.search(text)
-    return (text[: cut.start()] if cut else text).strip()
+    return _VALUES.sub(" …", text[: cut.start()] if cut else text).strip()
+
+
+def _cause(error: Exception) -> Exception | None:
+    """The error to raise ours from; None where a traceback would print values of rows."""
+    return None if _VALUES.search(str(error)) else error
+
+
+def require_let_in(error: RequestError) -> None:
+    """:raises WarehouseError: a connection could not be opened because its login is refused, which no retry mends."""
+    if (error.context or {}).get("http-code") in _NOT_LET_IN:
+        raise WarehouseError(
+            f"Databricks does not let compute.conn_id in: {message(error)} Look at the connection's login, and whether it may "
+            "use the SQL warehouse."
+        ) from error
 
 
 @contextmanager
@@ -51,22 +77,17 @@ def translated(what: str) -> Iterator[None]:
     """Raise ours for theirs; ``what`` was being done, as the start of a sentence (``Staging 2024-01-01``).
 
     :raises PublishRefused: rows break a constraint of the table that they were to land in.
-    :raises ConnectionLost: the warehouse was not reached; may work later.
-    :raises WarehouseError: everything else; also a login that is refused, which no retry mends.
+    :raises ConnectionLost: the warehouse was not reached, or a login's time was over; may work later, with a new connection.
+    :raises WarehouseError: everything else.
     """
     try:
         yield
     except RequestError as exc:
-        if (exc.context or {}).get("http-code") in _NOT_LET_IN:
-            raise WarehouseError(
-                f"{what} failed: Databricks does not let compute.conn_id in: {message(exc)} Nothing was written. Look at the "
-                "connection's login, and whether it may use the SQL warehouse."
-            ) from exc
         raise ConnectionLost(f"{what} lost the connection to Databricks: {message(exc)} Try again.") from exc
     except Error as exc:
         if _BROKEN.search(str(exc)):
             raise PublishRefused(
                 f"{what} failed: rows break a constraint of the table; nothing was written: {message(exc)}"
-            ) from exc
+            ) from _cause(exc)
         gone = " It was dropped: stage again." if is_absent(exc) and _ASIDE.search(str(exc)) else ""
-        raise WarehouseError(f"{what} failed: {message(exc)}{gone}") from exc
+        raise WarehouseError(f"{what} failed: {message(exc)}{gone}") from _cause(exc)

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any, Protocol
 
 import sqlglot
-from databricks.sql.exc import Error
+from databricks.sql.exc import Error, RequestError
 from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT
+from airflow_backfill_provider.warehouses.databricks.errors import require_let_in
 
 _CANCELLED = "CANCELLED"
 
@@ -43,7 +44,11 @@ class Session:
         self._begin()
 
     def _begin(self) -> None:
-        self._connection = self._open()
+        try:
+            self._connection = self._open()
+        except RequestError as refused:
+            require_let_in(refused)
+            raise
         self.run("SET TIME ZONE 'UTC'")
 
     def begin_again(self) -> None:

@@ -1,4 +1,4 @@
-"""Where stages, backups and shadows are: a Delta table each in a schema of their own, in the connection's catalog."""
+"""Where stages, samples, backups and shadows are: a Delta table each in a schema of their own, in the connection's catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from airflow_backfill_provider.warehouses.databricks.errors import is_absent
 from airflow_backfill_provider.warehouses.databricks.session import Session
 
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-_LOCATION = re.compile(r"\A(?P<kind>stage|backup|shadow)__[a-z0-9_]+__[0-9a-f]{12}\Z")
+_LOCATION = re.compile(r"\A(?P<kind>stage|sample|backup|shadow)__[a-z0-9_]+__[0-9a-f]{12}\Z")
 _BACKFILL, _COVERED = "safe_backfill.backfill_id", "safe_backfill.covered_partitions"
 
 
@@ -51,7 +51,7 @@ class Storage:
         :raises WarehouseError: the location is not one of ours.
         """
         if not _LOCATION.match(location):
-            raise WarehouseError(f"{location!r} is not the location of a stage, a backup or a shadow.")
+            raise WarehouseError(f"{location!r} is not the location of a stage, a sample, a backup or a shadow.")
         return SPELLING.quote_path(*self._parts, location)
 
     def create(
@@ -100,7 +100,7 @@ class Storage:
         return set(json.loads(self._properties(session, location).get(_COVERED, "[]")))
 
     def items(self, session: Session) -> tuple[StorageItem, ...]:
-        """Every stage, backup and shadow there is, by location."""
+        """Every stage, sample, backup and shadow there is, by location."""
         try:
             names = sorted(str(row[1]) for row in session.run(f"SHOW TABLES IN {SPELLING.quote_path(*self._parts)}"))
         except Error as exc:

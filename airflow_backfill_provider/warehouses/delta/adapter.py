@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
@@ -246,6 +246,20 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
         (published,) = self._pieces(session, target, Published(), partitions)
         with session.rows(copied(target, published.table, published.predicate)) as rows:
             self._storage.create(location, rows, covered=covered)
+
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[DeltaSession], str]
+    ) -> str:
+        location = self._storage.new_location("sample", backfill_id, "rows")
+        try:
+            with self._reading("Keeping a sample", *sides) as session:
+                self._storage.prepare()
+                with session.rows(select(session)) as rows:
+                    self._storage.create(location, rows)
+        except BaseException:
+            self.drop(location)
+            raise
+        return location
 
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,12 @@ from airflow_backfill_provider.warehouses.duckdb import errors as of_duckdb
 
 _INTERRUPTED = "INTERRUPT Error"
 _BROKEN_CONSTRAINT = "rows failed validation check"
+_PREVIEW = re.compile(r"\s*Preview of invalid data:.*", re.DOTALL)
+_VALUE = re.compile(
+    r"(?P<of>cast string |parse string: |cast value |(Integer|Float|Decimal) value )('.*'|\S+)(?= (to|as|not|was) )",
+    re.DOTALL,
+)
+"""How delta-rs and Arrow quote a value that does not fit a type."""
 
 
 def interrupted(error: DeltaError) -> bool:
@@ -23,7 +30,16 @@ def interrupted(error: DeltaError) -> bool:
 def message(error: BaseException) -> str:
     """The message without the frames of a library that has no names for them, and without values of rows."""
     lines = [line for line in str(error).splitlines() if "<unknown>" not in line]
-    return of_duckdb.without_values("\n".join(lines).strip())
+    return _without_values("\n".join(lines).strip())
+
+
+def _without_values(text: str) -> str:
+    return of_duckdb.without_values(_VALUE.sub(r"\g<of>…", _PREVIEW.sub("", text)))
+
+
+def _cause(error: Exception) -> Exception | None:
+    """The error to raise ours from; None where a traceback would print values of rows."""
+    return error if _without_values(str(error)) == str(error) else None
 
 
 @contextmanager
@@ -41,7 +57,11 @@ def translated(what: str) -> Iterator[None]:
             raise PublishRefused(
                 f"{what} failed: rows break a constraint of the table, or are outside the range; nothing was written: "
                 f"{message(exc)}"
-            ) from of_duckdb.cause(exc)
-        raise WarehouseError(f"{what} failed: {message(exc)}") from of_duckdb.cause(exc)
+            ) from _cause(exc)
+        raise WarehouseError(f"{what} failed: {message(exc)}") from _cause(exc)
     except (TableNotFoundError, pyarrow.ArrowException, OSError) as exc:
-        raise WarehouseError(f"{what} failed: {message(exc)}") from exc
+        raise WarehouseError(f"{what} failed: {message(exc)}") from _cause(exc)
+    except Exception as exc:
+        if type(exc) is not Exception:  # as which delta-rs raises what Arrow says of a cast
+            raise
+        raise WarehouseError(f"{what} failed: {message(exc)}") from _cause(exc)

@@ -1,4 +1,4 @@
-"""Where stages and backups are: Delta tables ``<root>/_safe_backfill/<backfill_id>/<kind>-<label>-<unique>``."""
+"""Where stages, samples and backups are: Delta tables ``<root>/_safe_backfill/<backfill_id>/<kind>-<label>-<unique>``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FOLDER = "_safe_backfill"
 _COVERED = "covered_partitions"
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _LOCATION = re.compile(
-    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|backup|shadow)-[A-Za-z0-9_-]+-[0-9a-f]{12}\Z"
+    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|sample|backup|shadow)-[A-Za-z0-9_-]+-[0-9a-f]{12}\Z"
 )
 
 
@@ -72,7 +72,7 @@ class Storage:
         """
         if not _LOCATION.match(location):
             raise WarehouseError(
-                f"{location!r} is not the location of a stage, a backup or a shadow in {self._root.name}."
+                f"{location!r} is not the location of a stage, a sample, a backup or a shadow in {self._root.name}."
             )
         return self._root.uri(_FOLDER, *location.split("/"))
 
@@ -161,7 +161,7 @@ class Storage:
         return {key for commit in self.open(location).history() for key in json.loads(commit.get(_COVERED) or "[]")}
 
     def items(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup and shadow there is, by location; one that was left half dropped too."""
+        """Every stage, sample, backup and shadow there is, by location; one that was left half dropped too."""
         found = []
         for backfill_id in self._folders(_FOLDER):
             for name in self._folders(f"{_FOLDER}/{backfill_id}"):

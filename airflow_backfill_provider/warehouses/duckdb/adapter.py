@@ -6,7 +6,7 @@ Every process that uses a warehouse must run on the host of the file and name th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import timedelta
@@ -218,6 +218,21 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         except BaseException:
             self._files.drop(backup.location)
             raise
+
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[Session], str]
+    ) -> str:
+        self._files.create()
+        location = self._files.new_location("sample", backfill_id, "rows")
+        try:
+            with self._reading("Keeping a sample", *sides) as session:
+                rows = select(session)
+                database = session.attach(self._files.path(location), options=WRITABLE)
+                session.run(f"CREATE TABLE {database}.{aside.ROWS} AS {rows}")
+        except BaseException:
+            self._files.drop(location)
+            raise
+        return location
 
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:

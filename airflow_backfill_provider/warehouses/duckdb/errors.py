@@ -15,12 +15,15 @@ _OPEN_IN_THIS_PROCESS = "Unique file handle conflict"
 _NONE_OPEN = "no transaction is active"
 _UNWRITABLE = "Could not write file"
 """Of a commit that a full disk ended, which DuckDB reports as it reports a conflict."""
-_QUOTES_ROWS = re.compile(r"(?P<kind>Constraint|Conversion|Out of Range|Invalid Input) Error: (?P<said>.*)", re.DOTALL)
+_QUOTES_ROWS = re.compile(
+    r"(?P<kind>Constraint|Conversion|Out of Range|Invalid Input|TransactionContext) Error: (?P<said>.*)", re.DOTALL
+)
 _KEY = re.compile(r'key "(?P<column>[^":]+): .*"', re.DOTALL)
 _VALUES = {
     "Conversion": re.compile(r"""['"].*['"]|(?<=value )\S+""", re.DOTALL),
     "Out of Range": re.compile(r"""['"].*['"]|(?<=\().+(?=\))""", re.DOTALL),
     "Invalid Input": re.compile(r"""['"].*""", re.DOTALL),
+    "TransactionContext": re.compile(r"""(?<=duplicate key )".*\"""", re.DOTALL),
 }
 _EXCERPT = "\n\nLINE "
 """Before a piece of the SQL that an error is about."""

@@ -1,4 +1,4 @@
-"""Where stages, backups and shadows are: ``<staging_dir>/<backfill_id>/<kind>-<label>-<unique>.duckdb``."""
+"""Where stages, samples, backups and shadows are: ``<staging_dir>/<backfill_id>/<kind>-<label>-<unique>.duckdb``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_backfill_provider.warehouses.base import StorageItem
 
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 _LOCATION = re.compile(
-    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|backup|shadow)-[A-Za-z0-9_-]+\.duckdb\Z"
+    r"\A(?P<backfill_id>[A-Za-z0-9][A-Za-z0-9_-]{0,63})/(?P<kind>stage|sample|backup|shadow)-[A-Za-z0-9_-]+\.duckdb\Z"
 )
 
 
@@ -50,7 +50,9 @@ class StagingFolder:
         """
         path = self.folder / location
         if not _LOCATION.match(location) or not path.resolve().is_relative_to(self.folder.resolve()):
-            raise WarehouseError(f"{location!r} is not the location of a stage, a backup or a shadow in {self.folder}.")
+            raise WarehouseError(
+                f"{location!r} is not the location of a stage, a sample, a backup or a shadow in {self.folder}."
+            )
         return path
 
     def existing(self, location: str) -> Path:
@@ -66,7 +68,7 @@ class StagingFolder:
         return path
 
     def items(self) -> tuple[StorageItem, ...]:
-        """Every stage, backup and shadow there is, by location."""
+        """Every stage, sample, backup and shadow there is, by location."""
         found = []
         # A run elsewhere may hand its file over when nobody waits for it any more.
         files = [*self.folder.glob("*/*.duckdb"), *self.folder.glob("*/*.parquet")]

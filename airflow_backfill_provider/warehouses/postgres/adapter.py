@@ -46,7 +46,7 @@ from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import cause, told, translated
 from airflow_backfill_provider.warehouses.postgres.exclusive import Occupied, lock_everybody_out
 from airflow_backfill_provider.warehouses.postgres.landing import PostgresLanding
-from airflow_backfill_provider.warehouses.postgres.locks import Watch, lock_alone
+from airflow_backfill_provider.warehouses.postgres.locks import Locked, Watch, lock_alone
 from airflow_backfill_provider.warehouses.postgres.replacement import ReadFirst
 from airflow_backfill_provider.warehouses.postgres.rights import preflight, require_owner
 from airflow_backfill_provider.warehouses.postgres.session import Connect, Session, Sessions
@@ -69,9 +69,8 @@ from airflow_backfill_provider.windows import Partition
 _OLDEST = 15
 _ROWS_PER_SECOND = 100_000
 _REPLACED_PER_SECOND = 200_000
-Alone = Callable[[Session, Place, Target, Publication, Receipts], tuple[Receipt, float]]
-"""A whole publication, for a transaction that another one follows when a lock could not be had; and when everybody else
-was kept from writing, by the clock."""
+Alone = Callable[[Session, Place, Target, Publication, Receipts], tuple[Receipt, Locked]]
+"""A whole publication, for a transaction that another one follows when a lock could not be had."""
 LOCK_ATTEMPTS = 3
 """How often the lock of the table is tried for; writers that wait behind us get their turn between two attempts."""
 
@@ -252,6 +251,17 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             self._drop_quietly(location)
             raise
 
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[Session], str]
+    ) -> str:
+        with translated("Keeping a sample"), self._sessions.session() as session:
+            self._storage.prepare(session)
+            with session.transaction():
+                place = catalog.locate(session, target.table)
+                location = self._storage.create_from(session, "sample", backfill_id, "rows", select(session))
+                self._storage.refuse_wider(session, location, place)
+        return location
+
     @contextmanager
     def open_shadow(self, target: Target, backfill_id: str, partitions: Sequence[Partition]) -> Iterator[Shadow]:
         with translated("Copying into a shadow"), self._sessions.session() as session:
@@ -316,7 +326,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
 
         def exchange(
             session: Session, place: Place, target: Target, publication: Publication, receipts: Receipts
-        ) -> tuple[Receipt, float]:
+        ) -> tuple[Receipt, Locked]:
             exchanges.append(self._exchange(session, place, target, publication))
             return exchanges[-1].run(self._pieces(session, target, publication.rows, publication.partitions), receipts)
 
@@ -344,15 +354,21 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             try:
                 with self._sessions.session() as beside:
                     watch = Watch(beside)
+                    first = time.monotonic()
                     for timeout in self._waits():
+                        begun = time.monotonic()
                         try:
                             with watch, session.transaction(lock_timeout=timeout):
                                 watch.follow(session.pid, timeout)
-                                receipt, locked_at = alone(session, place, target, publication, receipts)
+                                receipt, locked = alone(session, place, target, publication, receipts)
                         except (errors.LockNotAvailable, errors.DeadlockDetected) as exc:
                             met = exc
                         else:
-                            return replace(receipt, write_block=timedelta(seconds=time.monotonic() - locked_at))
+                            return replace(
+                                receipt,
+                                lock_wait=timedelta(seconds=begun - first + locked.had_at - locked.asked_at),
+                                write_block=timedelta(seconds=time.monotonic() - locked.had_at),
+                            )
             except psycopg.IntegrityError as exc:
                 raise PublishRefused(
                     f"The staged rows break a constraint of {target.table}; nothing was written: {told(exc)}"
@@ -376,14 +392,13 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         target: Target,
         publication: Publication,
         receipts: Receipts,
-    ) -> tuple[Receipt, float]:
+    ) -> tuple[Receipt, Locked]:
         """A replacement or a merge."""
         landing = self._pieces(session, target, publication.rows, publication.partitions)
         _refuse_obstacles(session, place)
         steps = ReadFirst(session, target, publication, landing)
         steps.read()
-        lock_alone(session, place)
-        locked_at = time.monotonic()
+        locked = lock_alone(session, place)
         # With the lock, nobody can add to them any more.
         _refuse_obstacles(session, place)
         if lacking := self._absent(session, target):
@@ -393,7 +408,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
         receipt = steps.run(change, receipts)
         # Not left to the commit, which no timeout ends.
         session.run("SET CONSTRAINTS ALL IMMEDIATE")
-        return receipt, locked_at
+        return receipt, locked
 
     def _waits(self) -> Iterator[timedelta]:
         """How long each attempt may wait for the lock; all of them and the pauses between take the lock timeout."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import dataclass
 from datetime import timedelta
 
 import psycopg
@@ -15,14 +17,24 @@ _LOOKS = 3
 _SELDOM = timedelta(seconds=1)
 
 
-def lock_alone(session: Session, place: Place) -> None:
+@dataclass(frozen=True)
+class Locked:
+    """When a lock was asked for and when it was had, in seconds of the monotonic clock."""
+
+    asked_at: float
+    had_at: float
+
+
+def lock_alone(session: Session, place: Place) -> Locked:
     """Keep every writer and every other publisher out until the transaction ends; readers are never held.
 
     What was committed before is seen by the statements after it.
 
     :raises psycopg.errors.LockNotAvailable: somebody else had the table for as long as the transaction waits.
     """
+    asked_at = time.monotonic()
     session.run(f"LOCK TABLE {place.sql} IN SHARE ROW EXCLUSIVE MODE")
+    return Locked(asked_at, time.monotonic())
 
 
 class Watch:

@@ -1,4 +1,4 @@
-"""Where stages, backups and shadows are: a table each in a schema of their own, listed in a table of it."""
+"""Where stages, samples, backups and shadows are: a table each in a schema of their own, listed in a table of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIST = "stored_tables"
 """The table that lists the stages and backups, in their schema."""
 _LONGEST_NAME = 63
 _WORD = re.compile(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
-_LOCATION = re.compile(r"\A(stage|backup|shadow|spare)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
+_LOCATION = re.compile(r"\A(stage|sample|backup|shadow|spare)_[A-Za-z0-9_-]{1,40}_[0-9a-f]{12}\Z")
 _RECEIPTS = "_r"
 _SCHEMA_LOCK = 7_245_183_551
 """Two tasks that make the schema at once would meet in the catalog; any number that nothing else locks."""
@@ -88,6 +88,13 @@ class Storage:
             f"CREATE {unlogged}TABLE {self.sql(location)} AS SELECT {', '.join(columns)} FROM {place.sql} WITH NO DATA"
         )
         self._list_one(session, location, kind, backfill_id, label, keys)
+        return location
+
+    def create_from(self, session: Session, kind: str, backfill_id: str, label: str, select: str) -> str:
+        """Make a table of the rows of a SELECT and list it, as :meth:`create` does."""
+        location = _new_location(kind, backfill_id, label)
+        session.run(f"CREATE UNLOGGED TABLE {self.sql(location)} AS {select}")
+        self._list_one(session, location, kind, backfill_id, label, ())
         return location
 
     def create_like(self, session: Session, kind: str, backfill_id: str, label: str, place: Place) -> str:
@@ -165,7 +172,7 @@ class Storage:
         }
 
     def items(self, session: Session) -> tuple[StorageItem, ...]:
-        """Every stage, backup and set of spare tables there is, by location."""
+        """Every stage, sample, backup and set of spare tables there is, by location."""
         if not self._exists(session):
             return ()
         return tuple(
@@ -246,4 +253,6 @@ def _new_location(kind: str, backfill_id: str, label: str) -> str:
 
 def _refuse_foreign(location: str) -> None:
     if not _LOCATION.match(location):
-        raise WarehouseError(f"{location!r} is not the location of a stage, a backup, a shadow or spare tables.")
+        raise WarehouseError(
+            f"{location!r} is not the location of a stage, a sample, a backup, a shadow or spare tables."
+        )

@@ -16,7 +16,7 @@ from airflow_backfill_provider.warehouses.postgres.children import Child, Family
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.dress import Names
 from airflow_backfill_provider.warehouses.postgres.exclusive import lock_everybody_out
-from airflow_backfill_provider.warehouses.postgres.locks import lock_alone
+from airflow_backfill_provider.warehouses.postgres.locks import Locked, lock_alone
 from airflow_backfill_provider.warehouses.postgres.session import Session
 from airflow_backfill_provider.warehouses.postgres.spare import SPARE, Spare
 from airflow_backfill_provider.warehouses.postgres.storage import Storage
@@ -63,8 +63,8 @@ class Exchange:
         """How long nobody else could read the table until now; None when readers were never held."""
         return None if self._locked_at is None else timedelta(seconds=time.monotonic() - self._locked_at)
 
-    def run(self, landing: Sequence[Piece], receipts: Receipts) -> tuple[Receipt, float]:
-        """The whole exchange, for a transaction of the caller, which commits right after it; and when writers were kept out.
+    def run(self, landing: Sequence[Piece], receipts: Receipts) -> tuple[Receipt, Locked]:
+        """The whole exchange, for a transaction of the caller, which commits right after it; and since when writers are kept out.
 
         Whatever has to be read is read before anybody is kept from reading.
 
@@ -74,10 +74,8 @@ class Exchange:
         publication = self._publication
         self.take_spare()
         self._steps(landing).refuse_unvalidated()
-        asked = time.monotonic()
-        lock_alone(self._session, self._place)
-        locked_at = time.monotonic()
-        left = self._wait - timedelta(seconds=locked_at - asked)
+        locked = lock_alone(self._session, self._place)
+        left = self._wait - timedelta(seconds=locked.had_at - locked.asked_at)
         family, pairs = self.pair()
         steps = self._steps(landing)
         steps.refuse_other_columns()
@@ -90,7 +88,7 @@ class Exchange:
         statements = "; ".join(self._statements(family, pairs))
         self.lock_out(family, pairs, left)
         self._session.run(statements)
-        return receipt, locked_at
+        return receipt, locked
 
     def _steps(self, landing: Sequence[Piece]) -> Replacement:
         """The guards of a replacement, of the table as it is now."""

@@ -124,14 +124,10 @@ class Replacement:
         # A key that holds the partition column cannot be in two partitions.
         if self._publication.keys_may_repeat or target.partition_by in target.key:
             return
-        repeated = find_keys_outside(
-            self._dialect, self._session.run, target, self._landing, self._published, limit=_NAMED_AT_MOST
-        )
-        if repeated:
-            named = "; ".join(", ".join(map(str, key)) for key in repeated)
+        if find_keys_outside(self._dialect, self._session.run, target, self._landing, self._published, limit=1):
             raise PublishRefused(
-                f"{target.table} has rows outside the range with the same {', '.join(target.key)} as rows that would land "
-                f"(for example {named}); nothing was written. Find out which of them is right first."
+                f"{target.table} has rows outside the range with the same {', '.join(target.key)} as rows that would land; nothing was "
+                "written. Find out which of them is right first."
             )
 
     def replace(self) -> tuple[int, int]:
@@ -153,12 +149,12 @@ class Replacement:
         :raises PublishRefused: published rows of the range share a key.
         """
         names, key = self._target.column_names, self._target.key
-        repeated = self._session.run(keys_repeated([self._published], key) + " LIMIT 5")
-        if repeated:
-            named = "; ".join(", ".join(map(str, values)) for values in repeated)
+        if self._session.run(keys_repeated([self._published], key) + " LIMIT 1"):
+            named = ", ".join(key)
             raise PublishRefused(
-                f"Published rows of {self._target.table} in the range share their {', '.join(key)} (for example {named}), so a "
-                "merge cannot match them; nothing was written. Use mechanism replace_partitions."
+                f"Published rows of {self._target.table} in the range share their {named}, so a merge cannot match them; nothing was "
+                f"written. SELECT {named} FROM {self._target.table} GROUP BY {named} HAVING count(*) > 1 shows them. Use mechanism "
+                "replace_partitions."
             )
         match = " AND ".join(f"r.{quote(name)} = s.{quote(name)}" for name in key)
         gone = f"NOT EXISTS (SELECT 1 FROM ({self.landing_rows()}) AS s WHERE {match})"

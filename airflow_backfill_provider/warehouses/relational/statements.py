@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
-from airflow_backfill_provider.warehouses.base import Target, Tolerance
+from airflow_backfill_provider.warehouses.base import PLACE, SIDE, SampleOf, Target, Tolerance
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind, Shown
 from airflow_backfill_provider.warehouses.relational.dialect import Dialect
 from airflow_backfill_provider.warehouses.relational.flags import Flags
@@ -275,6 +275,47 @@ def changes_by_column(
         for number, name in enumerate(compared)
     ]
     return f"SELECT {', '.join(['o.b', *counts])} FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} GROUP BY o.b"
+
+
+def sample(
+    dialect: Dialect,
+    buckets: Buckets,
+    target: Target,
+    what: SampleOf,
+    old: Sequence[Piece],
+    new: Sequence[Piece],
+) -> str:
+    """The place of a key, ``old`` or ``new``, and the columns under their names: the rows of the keys with the least hash."""
+    quote = dialect.spelling.quote
+    keys = [f"k{number}" for number in range(len(target.key))]
+    values = [f"c{number}" for number in range(len(what.columns))]
+    picks = [f"r.{quote(name)} AS {alias}" for name, alias in zip(target.key, keys, strict=True)]
+    picks += [f"r.{quote(name)} AS {alias}" for name, alias in zip(what.columns, values, strict=True)]
+    picks += [f"{dialect.row_hash(target.compared(what.exclude))} AS h", f"{dialect.row_hash(target.key)} AS kh"]
+    sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
+    match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
+    both = ", ".join(f"o.{name} AS o{name}, n.{name} AS n{name}" for name in ("h", *values))
+    least = "coalesce(o.kh, n.kh), coalesce(o.h, n.h)"
+    found = (
+        f"SELECT row_number() OVER (ORDER BY {least}) AS place, {both} FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n "
+        f"ON {match} WHERE o.h IS DISTINCT FROM n.h"
+    )
+    shown = ", ".join(
+        f"CASE WHEN s.side = 'old' THEN f.o{alias} ELSE f.n{alias} END AS {quote(name)}"
+        for name, alias in zip(what.columns, values, strict=True)
+    )
+    return (
+        f"SELECT CAST(f.place AS INTEGER) AS {quote(PLACE)}, s.side AS {quote(SIDE)}{', ' if shown else ''}{shown} "
+        f"FROM ({found}) AS f CROSS JOIN (SELECT 'old' AS side UNION ALL SELECT 'new' AS side) AS s "
+        f"WHERE f.place <= {what.limit} AND CASE WHEN s.side = 'old' THEN f.oh ELSE f.nh END IS NOT NULL"
+    )
+
+
+def sampled(dialect: Dialect, table: str, what: SampleOf) -> str:
+    """Every row of a sample as text, key by key, the old row before the new one."""
+    quote = dialect.spelling.quote
+    names = ", ".join(f"CAST({quote(name)} AS {dialect.text_type})" for name in (PLACE, SIDE, *what.columns))
+    return f"SELECT {names} FROM {table} ORDER BY {quote(PLACE)}, {quote(SIDE)} DESC"
 
 
 def moved_keys(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequence[Piece]) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Generic, TypeVar, assert_never
 
-from airflow_backfill_provider.errors import PublishRefused, SpecError, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.spec.metric import Metric, Scalar
 from airflow_backfill_provider.warehouses.base import (
     AFTERWARDS,
@@ -26,6 +26,8 @@ from airflow_backfill_provider.warehouses.base import (
     RowDiff,
     Rows,
     Running,
+    Sample,
+    SampleOf,
     Source,
     Staged,
     StagedPartition,
@@ -258,6 +260,37 @@ class RelationalWarehouse(ABC, Generic[_Session]):
             buckets = Buckets(partitions, [*sides[0], *sides[1]])
             found = session.run(statements.moved_keys(buckets, target, sides[0], sides[1]))
         return {(buckets.key(left), buckets.key(came)): count for left, came, count in found}
+
+    def keep_sample(
+        self, target: Target, backfill_id: str, old: Rows, new: Rows, partitions: Sequence[Partition], what: SampleOf
+    ) -> Sample:
+        if not partitions:
+            raise WarehouseError("No partition was given, so there is nothing to keep a sample of.")
+
+        def select(session: _Session) -> str:
+            sides = [self._pieces(session, target, rows, partitions) for rows in (old, new)]
+            buckets = Buckets(partitions, [*sides[0], *sides[1]])
+            return statements.sample(self.dialect, buckets, target, what, sides[0], sides[1])
+
+        location = self._keep_sample(target, backfill_id, (old, new), select)
+        try:
+            with self._reading("Reading a sample") as session:
+                found = session.run(statements.sampled(self.dialect, self._stored(session, location), what))
+        except BaseException:
+            with suppress(BackfillError):
+                self.drop(location)
+            raise
+        return Sample(location, tuple(tuple(row) for row in found))
+
+    @abstractmethod
+    def drop(self, location: str) -> None:
+        """See :meth:`~airflow_backfill_provider.warehouses.base.Warehouse.drop`."""
+
+    @abstractmethod
+    def _keep_sample(
+        self, target: Target, backfill_id: str, sides: tuple[Rows, Rows], select: Callable[[_Session], str]
+    ) -> str:
+        """Keep what the SELECT over these sides returns in a new place beside the stages, in one commit; its location."""
 
     def outside_rows(self, target: Target) -> OutsideRows:
         with self._reading("Counting rows outside every partition", Published()) as session:

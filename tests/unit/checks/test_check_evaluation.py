@@ -295,7 +295,7 @@ def test_percentages_are_exact(old: int, new: int, low: int, width: int) -> None
 
 def test_row_counts_are_compared_against_the_source_when_asked() -> None:
     of = spec(compare=[{"row_count": {"against": "source", "max_abs_change": 0}}])
-    assert metrics_for(of).source == (ROWS,)
+    assert metrics_for(of).of("source") == (ROWS,)
     name = "row_count against source"
     assert evaluate(of, {ROWS: 10}, {ROWS: 99}, {ROWS: 10})[name].verdict is Verdict.PASS
     assert evaluate(of, {ROWS: 10}, {ROWS: 10}, {ROWS: 11})[name].verdict is Verdict.FAIL
@@ -403,4 +403,4 @@ def test_equal_metrics_are_asked_for_once() -> None:
         compare=[{"sum": {"column": "net", "max_abs_change": 0}}, {"row_count": {"max_abs_change": 0}}],
     )
     needed = metrics_for(of)
-    assert (needed.staged, needed.baseline, needed.source) == ((ROWS, NULLS, SUM), (ROWS, SUM), ())
+    assert (needed.staged, needed.baseline, needed.others) == ((ROWS, NULLS, SUM), (ROWS, SUM), {})

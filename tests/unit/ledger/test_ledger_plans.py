@@ -106,7 +106,8 @@ UNKNOWN: dict[str, Callable[[Ledger], object]] = {
     "record_event": lambda ledger: ledger.record_event("nope", "a", by="x"),
     "events": lambda ledger: ledger.events("nope"),
     "claim_range": lambda ledger: ledger.claim_range("nope", [window(1, 2)], by="x"),
-    "release_range": lambda ledger: ledger.release_range("nope"),
+    "begin_way_back": lambda ledger: ledger.begin_way_back("nope", [window(1, 2)], by="x"),
+    "end_way_back": lambda ledger: ledger.end_way_back("nope", by="x"),
     "revise_plan": lambda ledger: ledger.revise_plan(
         "nope", stored_plan(), restage=[], revalidate=[], by="x", reason="r"
     ),

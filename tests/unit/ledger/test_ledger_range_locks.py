@@ -132,26 +132,42 @@ def test_an_ended_backfill_gives_its_range_to_the_next(ledger: Ledger, end: B):
 def test_a_completed_backfill_claims_its_range_again_for_a_rollback_and_gives_it_back(ledger: Ledger):
     open_backfill(ledger, "a", 1, 3)
     bring_backfill_to(ledger, "a", B.COMPLETED)
-    ledger.claim_range("a", [window(1, 3)], by="ana")
+    assert ledger.begin_way_back("a", [window(1, 3)], by="ana")
     assert ledger.holds_range("a", [window(1, 3)])
     events = ledger.events("a")
-    ledger.claim_range("a", [window(2, 3)], by="ana")
+    assert not ledger.begin_way_back("a", [window(2, 3)], by="ana"), "it had begun"
     assert ledger.events("a") == events, "what is ours already is not claimed again"
     with pytest.raises(RangeLocked):
         open_backfill(ledger, "b", 3, 3)
-    ledger.release_range("a")
-    ledger.release_range("a")
+    ledger.end_way_back("a", by="ana")
+    ledger.end_way_back("a", by="ana")
+    assert not ledger.is_on_way_back("a")
     open_backfill(ledger, "b", 3, 3)
     with pytest.raises(RangeLocked, match="'b' owns"):
-        ledger.claim_range("a", [window(1, 3)], by="ana")
+        ledger.begin_way_back("a", [window(1, 3)], by="ana")
     assert not ledger.holds_range("a", [window(1, 1)])
 
 
-def test_release_takes_nothing_from_a_backfill_that_is_not_over(ledger: Ledger):
+def test_a_backfill_that_is_completed_on_its_way_back_keeps_its_range_until_that_ends(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    bring_backfill_to(ledger, "a", B.PUBLISHED)
+    assert ledger.begin_way_back("a", [window(1, 3)], by="ana"), "its range is its own already, its way back is not"
+    ledger.move("a", B.COMPLETED, by="report")
+    assert ledger.lock_owner(TARGET, [window(1, 3)]) == "a"
+    assert ledger.events("a")[-1].detail["released_range"] is False
+    ledger.move("a", B.ROLLED_BACK, by="rollback")
+    assert ledger.lock_owner(TARGET, [window(1, 3)]) is None
+    assert not ledger.is_on_way_back("a")
+
+
+def test_the_end_of_a_way_back_takes_nothing_from_a_backfill_that_is_not_over(ledger: Ledger):
     open_backfill(ledger, "a", 1, 3)
     put_backfill_in(ledger, "a", B.PUBLISHED_UNVERIFIED)
-    ledger.release_range("a")
+    ledger.begin_way_back("a", [window(1, 3)], by="ana")
+    ledger.end_way_back("a", by="ana")
     assert ledger.holds_range("a", [window(1, 3)])
+    ledger.move("a", B.COMPLETED, by="ana")
+    assert not ledger.holds_range("a", [window(1, 3)])
 
 
 def test_no_window_is_never_owned_and_never_claimed(ledger: Ledger):

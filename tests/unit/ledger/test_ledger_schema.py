@@ -40,8 +40,11 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "set_backup": lambda ledger: ledger.set_backup("b", "l", {}, by="x"),
     "record_event": lambda ledger: ledger.record_event("b", "a", by="x"),
     "events": lambda ledger: ledger.events("b"),
-    "release_live_range": lambda ledger: ledger.release_live_range("b", [window(1, 2)], by="x"),
-    "release_range": lambda ledger: ledger.release_range("b"),
+    "release_live_range": lambda ledger: ledger.release_live_range("b", by="x"),
+    "reserve_range": lambda ledger: ledger.reserve_range("b", [window(1, 2)], by="x"),
+    "begin_way_back": lambda ledger: ledger.begin_way_back("b", [window(1, 2)], by="x"),
+    "end_way_back": lambda ledger: ledger.end_way_back("b", by="x"),
+    "is_on_way_back": lambda ledger: ledger.is_on_way_back("b"),
     "lock_owner": lambda ledger: ledger.lock_owner(TARGET, [window(1, 2)]),
     "restating": lambda ledger: ledger.restating(TARGET, [window(1, 2)]),
     "holds_range": lambda ledger: ledger.holds_range("b", [window(1, 2)]),
@@ -105,7 +108,7 @@ def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger
             at = "2013-02-01 00:00:00"
             for table, columns in (
                 ("backfill", dict.fromkeys(("backfill_id", "name", "tenant", "dag_id", "run_id", "mode", "reason",
-                    "requested_by"), "a") | {"target": TARGET, "state": "planned", "revision": 1, "created_at": at,
+                    "requested_by"), "a") | {"target": TARGET, "state": "completed", "revision": 1, "created_at": at,
                     "updated_at": at}),
                 ("plan", dict.fromkeys(("plan_hash", "intent_hash", "spec_hash"), "h") | {"backfill_id": "a", "revision": 1,
                     "document": '{"spec": {"compute": {"conn_id": "shop"}}}', "created_at": at}),
@@ -129,6 +132,7 @@ def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger
         assert ledger.connections() == ("shop",)
         assert ledger.partitions("a")["2013-02-01"].span == window(1, 1)
         assert ledger.holds_range("a", [window(1, 1)])
+        assert ledger.is_on_way_back("a"), "one that is over held its range for nothing else"
         assert ledger.evidence("a") == {"2013-02-01": [{}]}
         ledger.open_backfill(new_backfill("b", [list_partition("eu")], target="analytics.other"), by="ana")
         assert ledger.partitions("b")["eu"].span == Value("eu")

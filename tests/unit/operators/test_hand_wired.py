@@ -37,6 +37,20 @@ def test_a_dag_without_params_publishes_the_days_of_its_request(shop: Shop, form
         assert ledger.backfill(backfill_id("by_hand", run.run_id)).reason == "by scheduled__2024-03-04"
 
 
+def test_a_lower_limit_of_mapped_tasks_makes_fewer_longer_ones_and_none_is_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = {"start_date": "2024-03-01", "end_date": "2024-03-10"}
+    assert [len(one["keys"]) for one in HandRun(wired(shop.spec, request=days)).execute("plan_it")] == [2] * 5
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "3")
+    again = HandRun(wired(shop.spec, request=days))
+    assert [len(one["keys"]) for one in again.execute("plan_it")] == [4, 3, 3]
+    assert set(again.run().values()) == {"success"}
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "0")
+    with pytest.raises(AirflowFailException, match=r"max_map_length is '0'.*Set it to 1 or more"):
+        HandRun(wired(shop.spec, request=OF_THE_DAY), run_id="other").execute("plan_it")
+
+
 def test_without_a_request_the_params_are_it(shop: Shop) -> None:
     HandRun(wired(shop.spec), params={"partitions": ["2024-03-02", "2024-03-07"], "end_date": None}).run()
     assert shop.corrected() == [2, 7]

@@ -13,7 +13,8 @@ from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
-from airflow_backfill_provider.steps.control_period import Control, hold_control
+from airflow_backfill_provider.steps.control_period import hold_control
+from airflow_backfill_provider.steps.controlled import Control
 from airflow_backfill_provider.steps.overwritten import restore_overwritten
 from airflow_backfill_provider.steps.publish import PublishResult, publish
 from airflow_backfill_provider.steps.report import Summary, conclude

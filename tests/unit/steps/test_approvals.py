@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from steps_world import DAYS, World, make_spec
 from airflow_backfill_provider.errors import LedgerError, NotApproved, RequestError, Stopped
 from airflow_backfill_provider.ledger.records import Decision, Gate, Question
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps import shown
 from airflow_backfill_provider.steps.asking import Person, answer, ask, assigned, give_up_waiting, is_approved
 from airflow_backfill_provider.steps.report import summarise
@@ -65,6 +67,37 @@ def test_the_ledger_itself_stages_nothing_while_somebody_is_asked(asked: World) 
     gate(asked)
     with pytest.raises(LedgerError, match="awaiting_approval"):
         asked.ledger.start_staging(asked.id, [DAYS[0]], owner="somebody")
+
+
+WIDER = {"start_date": f"{DAYS[0]}T05:00:00Z", "end_date": f"{DAYS[1]}T01:00:00Z", "expand": True}
+"""Parts of two days, and so both of them."""
+
+
+def test_a_range_that_was_widened_is_approved_whatever_its_size(world: World) -> None:
+    world.spec = make_spec(approval={"required": {"over_partitions": 31}})
+    scoped = world.scope(**WIDER)
+    assert scoped.plan.keys == DAYS[:2]
+    assert "asked       whoever may answer for the DAG, before anything is staged" in preview(scoped.plan)
+    assert "the range is wider than what was asked for" in preview(scoped.plan)
+    with pytest.raises(NotApproved, match="Nobody approved the plan"):
+        stage_batch(world.work(), DAYS[:2])
+    question = gate(world)
+    widened = f"expanded to whole days: from [{DAYS[0]}T05:00:00Z, {DAYS[1]}T01:00:00Z)"
+    assert widened in question.shown.replace("\\", "")
+    assert approve(world, question) == ""
+    assert stage_batch(world.work(), DAYS[:2]).staged == 2
+    world.run_id = "run 2"
+    assert world.scope(start_date=DAYS[4], end_date=DAYS[5], expand=True).plan.asked is None
+    assert stage_batch(world.work(), [DAYS[4]]).staged == 1
+
+
+def test_a_widened_range_is_refused_where_nobody_is_ever_asked_naming_the_range_to_ask_for(world: World) -> None:
+    assert world.scope(mode="plan", **WIDER).plan.keys == DAYS[:2]
+    with pytest.raises(RequestError, match=r"approval\.required is never.*Nothing was done") as refused:
+        world.scope(**WIDER)
+    assert world.ledger.backfills() == []
+    (asked_for,) = re.findall(r"whole range: (\{.*?\})", str(refused.value))
+    assert world.scope(**json.loads(asked_for)).plan.keys == DAYS[:2]
 
 
 def test_a_no_rejects_and_the_cleared_gate_asks_again(asked: World) -> None:

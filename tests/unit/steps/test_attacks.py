@@ -190,6 +190,7 @@ def test_an_edited_spec_after_a_publish_died_before_its_commit_leaves_a_way_on(w
         world.publish()
     assert state(world) is BackfillState.PUBLISHING
     world.spec = make_spec(transform={"sql": OTHER}, compare=[])
+    ask_whether_it_committed(world, restage=True)
     again = world.scope(backfill_id=world.id, restage=True)
     world.stage(again)
     world.validate(again)
@@ -203,10 +204,19 @@ def test_an_edited_setting_after_a_publish_died_before_its_commit_leaves_a_way_o
     with pytest.raises(Killed):
         world.publish()
     world.spec = make_spec(compute={"conn_id": "warehouse", "partitions_per_task": 4, "statement_timeout": "2h"})
+    ask_whether_it_committed(world)
     again = world.scope()
     world.stage(again)
     world.validate(again)
     assert world.publish().published
+
+
+def ask_whether_it_committed(world: World, **conf: bool) -> None:
+    """Nothing is planned anew until the publish was cleared, whose receipt tells."""
+    with pytest.raises(PublishRefused, match=r"Its receipt tells once atomic_publish runs again"):
+        world.scope(backfill_id=world.id, **conf)
+    with pytest.raises(IntentChanged):
+        world.publish()
 
 
 def test_an_edited_spec_after_a_publish_died_behind_its_commit_still_records_it(world: World) -> None:

@@ -308,7 +308,7 @@ def test_a_rollback_that_was_killed_keeps_the_backup_until_it_is_over(world: Wor
     run(world)
 
     plan = world.work().stored_plan()
-    world.ledger.claim_range(world.id, [partition.span for partition in plan.partitions], by="killed")
+    world.ledger.begin_way_back(world.id, [partition.span for partition in plan.partitions], by="killed")
     backfill = world.ledger.backfill(world.id)
 
     assert clean(world, EVER).dropped == ()
@@ -326,13 +326,13 @@ def test_a_rollback_that_comes_a_moment_after_the_end_writes_nothing(
 ) -> None:
     run(world)
     published = world.published()
-    claim = world.ledger.claim_range
+    begin = world.ledger.begin_way_back
 
     def too_late(*args: Any, **kwargs: Any) -> None:
         clean(world, EVER)
-        claim(*args, **kwargs)
+        begin(*args, **kwargs)
 
-    monkeypatch.setattr(world.ledger, "claim_range", too_late)
+    monkeypatch.setattr(world.ledger, "begin_way_back", too_late)
     with pytest.raises(LedgerError, match="has expired, so it claims no range"):
         world.rollback()
     assert world.published() == published

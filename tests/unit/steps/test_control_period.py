@@ -11,7 +11,7 @@ from steps_world import DAYS, PER_DAY, RIGHT, World, make_spec
 
 from airflow_backfill_provider.errors import ControlMoved, RequestError, SpecError, Stopped
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.steps.control_period import CONTROL_EVENT
+from airflow_backfill_provider.steps.controlled import CONTROL_EVENT
 from airflow_backfill_provider.steps.report import conclude
 
 CONTROL = DAYS[:2]
@@ -88,6 +88,28 @@ def test_a_control_day_that_moves_is_named_with_its_rows_and_columns_and_nothing
     assert [row["columns"] for row in report.rows("control_period.csv")] == ["amount: 1", ""]
     assert "but the new SQL changes 1 control partition as well" in report.sentence
     assert "The control period was not shown to come out as it is published." in report.text
+
+
+def test_what_was_proved_is_what_the_next_backfill_of_the_table_is_held_against(held: World) -> None:
+    few = {"start_date": DAYS[2], "end_date": DAYS[3]}
+    scoped = held.scope(**few)
+    held.try_one()
+    held.stage(scoped)
+    held.validate(scoped)
+    held.publish()
+    assert conclude(held.work()).backfill.state is BackfillState.COMPLETED
+    assert "In the last good one" not in Report(held).text
+
+    first, held.run_id = held.id, "run 2"
+    held.engine.execute("UPDATE raw.orders SET amount = amount + 1 WHERE order_id = 1")
+    held.scope(**few)
+    held.try_one()
+    with pytest.raises(ControlMoved, match=rf"{CONTROL[0]} did come out as published in backfill {first} of "):
+        held.hold_control()
+    text = Report(held).text
+    assert f"In the last good one, backfill {first} of " in text
+    assert "it was at most" in text
+    assert f"{CONTROL[0]}, {CONTROL[1]} came out as published." in text
 
 
 def test_rows_that_leave_or_enter_a_control_day_are_named(held: World) -> None:

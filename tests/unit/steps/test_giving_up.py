@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from contract_engines import Memory
 from killed_step import BY_WEEK
+from late_commit import Killed, die, once_confirmed
 from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import PublishRefused
@@ -20,14 +19,9 @@ from airflow_backfill_provider.steps.cleanup import clean_up
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.report import conclude, summarise
 from airflow_backfill_provider.steps.retention import retention
-from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target
 
 pytestmark = pytest.mark.parametrize("world", [Memory], indirect=True, ids=["memory"])
 A_MONTH = timedelta(days=30)
-
-
-class Killed(BaseException):
-    """The worker is gone."""
 
 
 def state(world: World) -> BackfillState:
@@ -36,27 +30,6 @@ def state(world: World) -> BackfillState:
 
 def give_up_dead(world: World) -> None:
     give_up(world.work(), "its worker is gone", publish_is_dead=True)
-
-
-def once_confirmed(
-    world: World, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, after: Callable[[], object] = lambda: None
-) -> None:
-    """Let ``act`` happen when the next commit can no longer be held back, and ``after`` just behind that commit."""
-    real = world.warehouse.replace_partitions
-
-    def late(target: Target, publication: Publication) -> Receipt:
-        publication.confirm()
-        monkeypatch.setattr(world.warehouse, "replace_partitions", real)
-        act()
-        receipt = real(target, replace(publication, confirm=lambda: None))
-        after()
-        return receipt
-
-    monkeypatch.setattr(world.warehouse, "replace_partitions", late)
-
-
-def die() -> None:
-    raise Killed
 
 
 def clean(world: World, after: timedelta) -> list[str]:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from contract_faults import RIGS, Rig
 from killed_step import READS, THREE_DAYS, Place, killed
+from killing import die, survives
 from steps_world import DAYS, World
 
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import RECEIPT_EVENT
 from airflow_backfill_provider.steps.report import conclude
 
 EVERY = {"duckdb": 1 if "BACKFILL_EVERY_FAULT" in os.environ else 5, "delta": 7, "postgres": 29}
@@ -74,6 +76,37 @@ def test_publish_killed_before_any_statement_leaves_old_or_new_and_converges(pre
         assert set(world.ledger.counts(world.id)) == {PartitionState.PUBLISHED}
     assert len(seen) > 3
     assert set(seen) == {"old", "new"}
+
+
+def publish_and_die_before_saying_so(place: Place, commit: str) -> None:
+    world = place.open()
+    original = getattr(world.warehouse, commit)
+    setattr(world.warehouse, commit, lambda *given: (original(*given), die()))
+    world.publish()
+
+
+def test_killed_between_its_commit_and_the_ledgers_record_a_publish_is_found_by_its_receipt_and_not_repeated(
+    prepared: Place,
+) -> None:
+    assert not survives(publish_and_die_before_saying_so, (prepared, "replace_partitions"))
+    world = prepared.open()
+    target = world.work().stored_plan().target
+    rows, receipts, stored = world.published(), world.warehouse.receipts(target), world.warehouse.storage()
+    assert len([row for row in rows if row[2] is None]) == len(DAYS)
+    assert world.ledger.backfill(world.id).state is BackfillState.PUBLISHING
+    assert PartitionState.PUBLISHED not in world.ledger.counts(world.id)
+
+    result = world.publish()
+
+    assert (result.published, result.note) == (True, "published in one commit")
+    assert conclude(world.work()).backfill.state is BackfillState.COMPLETED
+    assert world.published() == rows
+    assert (world.warehouse.receipts(target), world.warehouse.storage()) == (receipts, stored)
+    assert [event.detail["sequence"] for event in world.ledger.events(world.id, RECEIPT_EVENT)] == [
+        receipts[0].sequence
+    ]
+    assert world.rollback().restored
+    _leave(world)
 
 
 def test_rollback_killed_before_any_statement_leaves_old_or_new_and_converges(prepared: Place) -> None:

@@ -21,7 +21,7 @@ from airflow_backfill_provider.errors import (
     WarehouseError,
 )
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.ledger.trail import RECEIPT_EVENT
+from airflow_backfill_provider.ledger.trail import PUBLISH_FAILED_EVENT, RECEIPT_EVENT
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch
@@ -140,8 +140,9 @@ def test_what_a_forced_rollback_overwrote_can_be_brought_back_once(world: World)
     assert world.published() == sorted([*fixed, *later], key=repr)
     with pytest.raises(PublishRefused, match="what that overwrote was brought back on"):
         world.rollback()
-    receipts = [event.detail["action"] for event in world.ledger.events(world.id, RECEIPT_EVENT)]
-    assert receipts == ["publish", "rollback", "restore"]
+    receipts = [event.detail for event in world.ledger.events(world.id, RECEIPT_EVENT)]
+    assert [receipt["action"] for receipt in receipts] == ["publish", "rollback", "restore"]
+    assert {receipt["mechanism"] for receipt in receipts} == {"replace_partitions"}
     other = make_spec(transform={"sql": world.spec.transform.sql.replace("NULL", "-1")})
     world.run_id, world.spec = "run 2", other
     summary = world.run(start_date=DAYS[5], end_date=DAYS[6])
@@ -245,6 +246,9 @@ def test_a_target_that_moved_is_not_overwritten_and_rebase_recomputes_only_what_
         world.publish()
     assert list(caught.value.moved) == ["2024-03-04"]
     assert world.published() == before
+    (failed,) = world.ledger.events(world.id, PUBLISH_FAILED_EVENT)
+    assert (failed.detail["mechanism"], failed.detail["error"]) == ("replace_partitions", "TargetMoved")
+    assert failed.detail["reason"] == str(caught.value)
     world.run_id = "run 2"
     again = world.scope(backfill_id=scoped.plan.backfill_id, rebase=True)
     assert sum(result.staged for result in world.stage(again)) == 1

@@ -5,27 +5,33 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import postgres_server
 import pytest
 from contract_engines import Postgres
+from sqlalchemy import delete
 from steps_world import DAYS, PER_DAY, World, fill, make_spec
 
-from airflow_backfill_provider.errors import LockTimeout, RangeLocked, TargetMoved, ValidationFailed
+from airflow_backfill_provider.errors import LockTimeout, RangeLocked, TargetMoved, Throttled, ValidationFailed
 from airflow_backfill_provider.ledger.records import LiveRun
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.tables import RangeLockRow
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps import guard, live
+from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
-from airflow_backfill_provider.steps.validate import validate_range
+from airflow_backfill_provider.steps.validate import validate_batch, validate_range
+from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.windows import Window
 
 *SETTLED, LIVE = DAYS
+DAY_ONE = datetime(2024, 3, 1, tzinfo=UTC)
 NOON = datetime(2024, 3, 10, 12, tzinfo=UTC)
 LIVE_DAY = Window(datetime(2024, 3, 10, tzinfo=UTC), datetime(2024, 3, 11, tzinfo=UTC))
 HOURLY = LiveRun("f" * 12, "hourly", "hour 12", "append", 1)
@@ -279,6 +285,56 @@ def test_a_rejected_live_partition_is_let_go_and_staged_again_when_its_task_is_c
     world.publish()
     assert published(world) == right(world)
     assert attempts(world) == [1] * len(SETTLED) + [2]
+
+
+def test_a_backfill_that_waits_for_others_lets_the_live_partition_go_meanwhile(live_world: World) -> None:
+    world = live_world
+    scoped = world.scope(include_live=True)
+    world.stage(scoped)
+    validate_batch(world.work(), SETTLED)
+
+    def the_pipeline_lags() -> None:
+        if world.ledger.holds_range(world.id, [LIVE_DAY]):
+            raise Throttled("it waits for the partition, and is waited for", NOON)
+
+    def go_on_beside(order: int) -> None:
+        world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+        append(world, order)
+        world.ledger.release_live(HOURLY.claim_id)
+
+    def waiting() -> Work:
+        return replace(world.work(), check_throttle=the_pipeline_lags)
+
+    with pytest.raises(Throttled):  # while it is staged
+        validate_range(waiting())
+    go_on_beside(950_001)
+    validate_range(world.work())
+    with pytest.raises(Throttled):
+        publish(waiting())
+    assert world.ledger.holds_range(world.id, [Window(DAY_ONE, LIVE_DAY.start)])
+    go_on_beside(950_002)
+    world.publish()
+    assert published(world) == right(world)
+    assert {(950_001, 950_011), (950_002, 950_012)} <= set(published(world))
+
+
+@pytest.mark.parametrize("step", ["its scope is cleared", "it is claimed"])
+def test_a_plan_from_before_reservations_gets_its_own_by_the_next_step(live_world: World, step: str) -> None:
+    world = live_world
+    scoped = world.scope(include_live=True)
+    with world.ledger._engine.write() as connection:
+        connection.execute(delete(RangeLockRow).where(RangeLockRow.reserved.is_(True)))
+    if step == "its scope is cleared":
+        world.scope(include_live=True)
+    else:
+        world.stage(scoped)
+        world.validate(scoped)
+        world.work().let_live_go()
+    world.ledger.claim_live(HOURLY, "analytics.orders", [LIVE_DAY])
+    world.ledger.release_live(HOURLY.claim_id)
+    first, world.run_id = world.id, "run 2"
+    with pytest.raises(RangeLocked, match=f"Backfill '{first}' owns"):
+        world.scope(partitions=[LIVE], include_live=True)
 
 
 def test_with_a_cutoff_the_live_partition_takes_in_what_arrived_until_it_was_claimed(live_world: World) -> None:

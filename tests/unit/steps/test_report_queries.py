@@ -32,7 +32,7 @@ def test_the_number_after_the_publish_is_the_one_that_was_said_before_it_and_lea
     assert world.engine.rows(TOTAL) == [(old,)]
     world.publish()
     ((new,),) = world.engine.rows(TOTAL)
-    assert f"revenue of March: {new}, from {old}: {new - old} " in before
+    assert f"revenue of March: {new:,}, from {old:,}: {new - old:,} " in before
     assert "(expected a change in [-5000, 0])" in before
 
 

@@ -270,18 +270,21 @@ def test_a_live_lag_is_reported_as_it_was_before_while_and_after_the_backfill(wo
 
 
 @pytest.mark.parametrize(
-    ("before", "above", "after", "held", "said"),
+    ("before", "unread", "above", "after", "held", "said"),
     [
-        (12, 0, 15, True, "within its limit throughout"),
-        (12, 3, 15, True, "above it for a while, and the backfill waited"),
-        (12, 0, 31, False, "above its limit after the publish, and was not before"),
-        (31, 1, 31, False, "as it was before"),
-        (None, 0, 15, None, "not known"),
+        (12, 0, 0, 15, True, "within its limit throughout"),
+        (12, 0, 3, 15, True, "above it for a while, and the backfill waited"),
+        (12, 4, 0, 15, True, "within its limit after the publish; 4 of 5 looks in between could not be read"),
+        (31, 0, 0, 15, True, "within its limit after the publish; above it before"),
+        (12, 0, 0, 31, False, "above its limit after the publish, and was not before"),
+        (31, 0, 1, 31, False, "as it was before"),
+        (None, 0, 0, 15, None, "not known"),
+        (12, 5, 0, 15, None, "not known"),
     ],
 )
 def test_a_live_lag_held_only_when_all_three_are_known(
-    world: World, before: float | None, above: int, after: float, held: bool | None, said: str
+    world: World, before: float | None, unread: int, above: int, after: float, held: bool | None, said: str
 ) -> None:
-    lag = LiveLag("live_lag", 30, before, looks=5, unread=0, above=above, highest=50, after=after)
+    lag = LiveLag("live_lag", 30, before, looks=5, unread=unread, above=above, highest=50, after=after)
     assert lag.held is held
     assert said in lag.verdict

@@ -56,10 +56,7 @@ def clean_server() -> Iterator[None]:
     """After each test: every warehouse is closed, and every database is gone."""
     yield
     while _made:
-        database = _made.pop()
-        for warehouse in database.opened:
-            warehouse.close()
-        database.execute(f"DROP DATABASE {database.name} WITH (FORCE)", dbname="postgres")
+        _made[-1].drop()
 
 
 def day(number: int) -> Partition:
@@ -101,6 +98,13 @@ class Database:
             connection.execute(f"CREATE DATABASE {name} {options}")
         _made.append(database)
         return database
+
+    def drop(self) -> None:
+        """Close every warehouse and be gone."""
+        _made.remove(self)
+        for warehouse in self.opened:
+            warehouse.close()
+        self.execute(f"DROP DATABASE {self.name} WITH (FORCE)", dbname="postgres")
 
     def connect(self, **settings: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(**self.address | settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -22,7 +23,7 @@ from databricks_local.shop import (
     select,
 )
 
-from airflow_backfill_provider.errors import PublishRefused, SpecError, TargetMoved, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, PublishRefused, SpecError, TargetMoved, WarehouseError
 from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Target, Warehouse
 
 pytestmark = [needs_spark, pytest.mark.spark]
@@ -230,3 +231,19 @@ def test_nothing_but_a_stage_or_a_backup_can_be_dropped(warehouse: Warehouse, lo
         warehouse.drop(location)
 
     assert len(amounts()) == 3
+
+
+def test_an_error_of_spark_quotes_no_value_of_a_row(warehouse: Warehouse) -> None:
+    from airflow_backfill_provider.warehouses.databricks.errors import translated
+
+    run(f"ALTER TABLE {TABLE} ADD CONSTRAINT positive CHECK (id > 0)")
+    for statement, named in {
+        "SELECT CAST(note AS INT) FROM VALUES ('4111-secret') AS t (note)": "CAST_INVALID_INPUT",
+        f"INSERT INTO {TABLE} (id, day) VALUES (-98765, DATE '2024-03-01')": "positive",
+        "SELECT to_timestamp(note, 'yyyy') FROM VALUES ('4111-secret') AS t (note)": "CANNOT_PARSE_TIMESTAMP",
+    }.items():
+        with pytest.raises(BackfillError, match=named) as refused, translated("Staging"):
+            run(statement)
+        shown = "".join(traceback.format_exception(refused.value))
+        assert "4111-secret" not in shown
+        assert "-98765" not in shown

@@ -110,6 +110,9 @@ def test_a_table_with_a_change_data_feed_says_what_changed(tmp_path: Path) -> No
     rewrite_log(shop.path, metadata(enableChangeDataFeed="true"))
     rewrite_log(shop.path, protocol(version=4))
     shop = Shop.open(tmp_path)
+    streams, told = shop.warehouse.reader_cautions(shop.target)
+    assert "a Spark stream ends with an error" in streams
+    assert "every row of the range is deleted and those that land are inserted" in told
     shop.warehouse.replace_partitions(shop.target, shop.publication(shop.stage(*map(day, (2, 3, 4)))))
 
     feed = pyarrow.table(shop.table.load_cdf(starting_version=1).read_all()).to_pylist()

@@ -200,10 +200,55 @@ def test_the_first_publish_of_two_tables_at_once_makes_the_receipts_once() -> No
     ]
 
 
-def test_readers_see_only_the_old_or_only_the_new_rows_and_are_never_held() -> None:
-    shop = Shop.create(size=20_000)
-    publication = shop.publication(shop.stage(*RANGE))
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+def test_whatever_isolation_the_server_has_by_default_the_second_of_two_publishers_finds_that_the_range_moved(
+    isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create()
+    shop.database.execute(f"ALTER DATABASE {shop.database.name} SET default_transaction_isolation = '{isolation}'")
+    first, second = (Shop.open(shop.database) for _ in range(2))
+    publications = [one.publication(one.stage(*RANGE)) for one in (first, second)]
     old = shop.amounts()
+    outcomes: list[Any] = []
+
+    def wait_behind() -> None:
+        if not outcomes:
+            outcomes.append(
+                stack.enter_context(beside(lambda: second.warehouse.replace_partitions(second.target, publications[1])))
+            )
+            while not shop.database.rows("SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'ShareRowExclusiveLock'"):
+                time.sleep(0.01)
+
+    after("lock_alone", wait_behind, monkeypatch)
+    with ExitStack() as stack:
+        first.warehouse.replace_partitions(first.target, publications[0])
+
+    assert [type(outcome) for outcome in outcomes[0]] == [TargetMoved]
+    assert shop.amounts() == raised(old)
+    assert len(shop.warehouse.receipts(shop.target)) == 1
+
+
+def test_a_second_publish_while_a_reader_from_before_the_first_is_still_open_disturbs_neither() -> None:
+    shop = Shop.create(key="PRIMARY KEY")
+    old = shop.amounts()
+    with transaction(shop.database, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", AMOUNTS) as reader:
+        for _ in range(2):
+            shop.warehouse.replace_partitions(shop.target, shop.publication(shop.stage(*RANGE)))
+            assert reader.execute(AMOUNTS.encode()).fetchall() == old
+
+    assert shop.amounts() == raised(old, 2)
+
+
+def test_readers_see_only_the_old_or_only_the_new_rows_of_thirty_days_and_are_never_held() -> None:
+    shop = Shop.create(size=2_000)
+    shop.database.execute(
+        "INSERT INTO analytics.orders SELECT i, DATE '2024-01-01' + i / 2000, i, 'n' || i FROM generate_series(20000, 59999) AS t(i)"
+    )
+    month = days(*range(1, 31))
+    publication = shop.publication(shop.stage(*month), month)
+    whole = "SELECT count(*), sum(amount)::bigint, count(DISTINCT day) FROM analytics.orders WHERE day IS NOT NULL"
+    ((rows, amount, _),) = old = shop.rows(whole)
+    new = [(rows, amount + rows, 30)]
     answers: list[tuple[float, list[tuple[Any, ...]]]] = []
     stop = threading.Event()
 
@@ -211,7 +256,7 @@ def test_readers_see_only_the_old_or_only_the_new_rows_and_are_never_held() -> N
         with shop.database.connect(autocommit=True) as connection:
             connection.execute("SET lock_timeout = 1")
             while not stop.is_set():
-                answers.append((time.monotonic(), list(connection.execute(AMOUNTS).fetchall())))
+                answers.append((time.monotonic(), list(connection.execute(whole.encode()).fetchall())))
 
     with beside(read) as outcome:
         while not answers:
@@ -225,8 +270,8 @@ def test_readers_see_only_the_old_or_only_the_new_rows_and_are_never_held() -> N
         stop.set()
 
     assert outcome == [None]
-    assert [answer for _, answer in answers if answer not in (old, raised(old))] == []
-    assert answers[-1][1] == raised(old)
+    assert [answer for _, answer in answers if answer not in (old, new)] == []
+    assert answers[-1][1] == new
     assert any(started < at < ended for at, _ in answers)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 
 import duckdb
 import postgres_server
 import psycopg
+import pyarrow
 import pytest
 from postgres_shop import Database, clean_server
 
@@ -88,6 +90,38 @@ ON_DUCKDB = {
     "SELECT number::decimal(3, 1) FROM people": ["to DECIMAL(3,1)"],
     "SELECT strptime(name, '%Y') FROM people": ["Could not parse string"],
 }
+
+
+def test_a_key_that_two_transactions_wrote_is_not_in_the_conflict() -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE people (name VARCHAR PRIMARY KEY)")
+    first, second = connection.cursor(), connection.cursor()
+    for writer in (first, second):
+        writer.execute("BEGIN")
+        writer.execute(f"INSERT INTO people VALUES ('{SECRET}')")
+    first.execute("COMMIT")
+    with pytest.raises(BackfillError, match="duplicate key …") as refused, of_duckdb("Publishing"):
+        second.execute("COMMIT")
+    assert SECRET not in printed(refused.value)
+
+
+def test_an_error_of_delta_rs_shows_no_row(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table = pyarrow.table({"id": [1], "name": ["Ann"], "number": pyarrow.array([5], pyarrow.int32())})
+    deltalake.write_deltalake(tmp_path, table)
+    deltalake.DeltaTable(tmp_path).alter.add_constraint({"positive": "id > 0"})
+    for rows, named in (
+        ({"id": [-98765], "name": [SECRET], "number": pyarrow.array([5], pyarrow.int32())}, "1 rows failed"),
+        ({"id": [SECRET], "name": ["x"], "number": pyarrow.array([5], pyarrow.int32())}, "Int64"),
+        ({"id": [2], "name": ["x"], "number": [9876500000000]}, "Int32"),
+    ):
+        with pytest.raises(BackfillError, match=named) as refused, of_delta("Publishing"):
+            deltalake.write_deltalake(tmp_path, pyarrow.table(rows), mode="append")
+        assert SECRET not in printed(refused.value)
+        assert "98765" not in printed(refused.value)
+    with pytest.raises(BackfillError, match="int32") as refused, of_delta("Reading"):
+        pyarrow.array([SECRET]).cast(pyarrow.int32())
+    assert SECRET not in printed(refused.value)
 
 
 @pytest.mark.parametrize("translated", [of_duckdb, of_delta], ids=["duckdb", "delta"])

@@ -1,0 +1,132 @@
+"""Rows that differ are kept for a person to look at when the spec asks for them, and are nowhere else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from report_reading import Report
+from steps_world import DAYS, RIGHT, World, make_spec
+
+from airflow_backfill_provider.errors import SpecError, ValidationFailed, WarehouseError
+from airflow_backfill_provider.steps.cleanup import clean_up
+from airflow_backfill_provider.steps.report import conclude
+from airflow_backfill_provider.steps.samples import SAMPLE_EVENT
+from airflow_backfill_provider.warehouses.base import StorageItem
+
+RANGE = {"start_date": DAYS[0], "end_date": DAYS[2]}
+TARGET = {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id"]}
+
+
+def kept(world: World) -> list[StorageItem]:
+    return [item for item in world.warehouse.storage() if item.kind == "sample"]
+
+
+def everything_told(world: World, caplog: pytest.LogCaptureFixture) -> str:
+    files = [content.decode() for content in Report(world).files.values()]
+    events = [json.dumps(event.detail) for event in world.ledger.events(world.id)]
+    evidence = json.dumps(list(world.ledger.evidence(world.id).values()))
+    return "\n".join([*files, *events, evidence, caplog.text])
+
+
+def test_without_being_asked_for_no_row_is_kept(world: World) -> None:
+    world.prepare(**RANGE)
+    assert kept(world) == []
+    assert "are kept in" not in Report(world).text
+
+
+def test_rows_that_differ_lie_beside_the_stages_alone_and_go_with_them(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "airflow_backfill_provider")
+    sql = RIGHT.replace(
+        "THEN NULL ELSE amount END AS amount, note", "THEN amount * 1000 + 7 ELSE amount END AS amount, note"
+    )
+    world.spec = make_spec(samples=2, transform={"sql": sql})
+    world.run(**RANGE)
+
+    (item,) = kept(world)
+    assert f"Rows of 2 keys that differ are kept in {item.location}" in caplog.text
+    told = everything_told(world, caplog)
+    assert not [value for value in ("110007", "210007") if value in told]
+    text = Report(world).text
+    assert f"Rows of 2 keys that differ, from 3 partitions, are kept in {item.location}" in text
+    assert "Their values are not in this report." in text
+    clean_up(world.ledger, world.warehouse, "warehouse", now=datetime.now(UTC) + timedelta(days=8), by="tester")
+    assert kept(world) == []
+
+
+def test_in_the_report_the_old_row_stands_before_the_new_one_and_sensitive_columns_nowhere(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "airflow_backfill_provider")
+    world.spec = make_spec(samples=20, samples_in_report=True, target={**TARGET, "sensitive": ["NOTE"]})
+    world.run(**RANGE)
+    rows = Report(world).rows("samples.csv")
+    assert sorted((row["side"], row["order_id"], row["amount"]) for row in rows) == [
+        *[("new", str(order), "") for order in (0, 100, 200)],
+        *[("old", str(order), str(order + 10)) for order in (0, 100, 200)],
+    ]
+    assert [row["side"] for row in rows] == ["old", "new"] * 3
+    assert "note 100" not in everything_told(world, caplog)
+    assert "Sensitive columns are in no sample: NOTE." in Report(world).text
+    assert all("210" not in json.dumps(row) for row in Report(world).rows("audit.csv"))
+
+
+def test_of_partitions_that_are_rejected_there_is_a_sample_which_a_later_one_replaces(world: World) -> None:
+    everywhere = RIGHT.replace("ELSE amount END", "ELSE amount + 1 END")
+    world.spec = make_spec(samples=3, transform={"sql": everywhere}, compare=[{"row_diff": {"max_changed": 1}}])
+    with pytest.raises(ValidationFailed):
+        world.prepare(**RANGE)
+    (first,) = kept(world)
+    assert conclude(world.work()).backfill.backfill_id == first.backfill_id
+    world.spec = make_spec(samples=3, transform={"sql": everywhere}, compare=[{"row_diff": {"max_changed": 6}}])
+    world.prepare(**RANGE)
+    (second,) = kept(world)
+    assert second.location != first.location
+    details = [event.detail for event in world.ledger.events(world.id, SAMPLE_EVENT)]
+    assert [(one["keys"], "values" in one) for one in details] == [(3, False)] * 2
+
+
+def test_a_sample_that_cannot_be_kept_stops_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: Any) -> None:
+        raise WarehouseError("no space left")
+
+    monkeypatch.setattr(type(world.warehouse), "keep_sample", full)
+    world.spec = make_spec(samples=3)
+    world.prepare(**RANGE)
+    assert world.publish().published
+    assert "No sample of the rows that differ was kept: no space left" in caplog.text
+
+
+def test_a_key_that_is_sensitive_is_named_in_no_message(world: World) -> None:
+    doubled = RIGHT.replace("order_id,", "CASE WHEN order_id = 100 THEN 9001 ELSE order_id END AS order_id,")
+    world.spec = make_spec(target={**TARGET, "sensitive": ["order_id"]}, transform={"sql": doubled}, compare=[])
+    with pytest.raises(ValidationFailed, match="no staged order_id outside the range") as failed:
+        world.prepare(**RANGE)
+    assert "9001" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"samples": -1}, "greater than or equal to 0"),
+        ({"samples_in_report": True}, "samples_in_report: true needs samples"),
+        ({"target": {**TARGET, "sensitive": ["order_date"]}}, "order_date is the partition column"),
+    ],
+)
+def test_a_sample_that_says_nothing_or_too_much_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        make_spec(**changes)
+
+
+def test_a_sensitive_column_that_is_not_there_is_refused_when_the_plan_is_made(world: World) -> None:
+    world.spec = make_spec(samples=3, target={**TARGET, "sensitive": ["nott"]})
+    with pytest.raises(SpecError, match=r"target.sensitive names nott, but analytics.orders has no such column"):
+        world.scope(**RANGE, mode="plan")
