@@ -129,7 +129,9 @@ def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
     api.pause("backfill__wide")
     planned = cli("safe-backfill", "plan", spec, *range_)
     assert "Before it can run: The DAG backfill__wide is paused: a run that is triggered starts nothing" in planned
-    assert f"Before it can run: The pool '{POOL}' has 0 slots, which stops every backfill, and may be meant to." in planned
+    assert (
+        f"Before it can run: The pool '{POOL}' has 0 slots, which stops every backfill, and may be meant to." in planned
+    )
     api.pause("backfill__wide", False)
 
     conf = f'{{"start_date": "{KEYS[0]}", "end_date": "{KEYS[-1]}", "reason": "typed"}}'
