@@ -55,6 +55,11 @@ class OtherTable(Frozen):
 
     table: TableName
 
+    @property
+    def side(self) -> str:
+        """What its numbers go by: apart from ``baseline``, whatever the table is called."""
+        return f"table {self.table}"
+
     def __str__(self) -> str:
         return self.table
 
@@ -105,8 +110,10 @@ class Measure(Entry):
 
     @property
     def other_side(self) -> str:
-        """The rows that the staged ones are measured beside: ``baseline``, ``source``, ``last_good`` or a table's name."""
-        return "baseline" if self.against == "trial" else str(self.against)
+        """The rows that the staged ones are measured beside: ``baseline``, ``source``, ``last_good``, or ``table`` and its name."""
+        if isinstance(self.against, OtherTable):
+            return self.against.side
+        return "baseline" if self.against == "trial" else self.against
 
     @property
     def times(self) -> Decimal:

@@ -7,7 +7,7 @@ file's text (:mod:`airflow_backfill_provider.spec.load`), so that a spec is whol
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -54,7 +54,8 @@ class TargetSpec(Frozen):
     column_format: ColumnFormat | None = None
     """How an integer or text column writes time."""
     sensitive: tuple[Identifier, ...] = ()
-    """Columns whose values are in no sample of rows, and in no message."""
+    """Columns whose values are in no sample of rows, nor in a message where they are of the key. A check or comparison that asks
+    for a value of such a column, by ``min`` or ``max``, is told it."""
 
     @field_validator("key")
     @classmethod
@@ -342,11 +343,10 @@ class BackfillSpec(Frozen):
         return (*self.compare, *self.default_comparisons)
 
     @property
-    def compared_tables(self) -> tuple[str, ...]:
-        """The other tables that staged rows are compared with, each once."""
+    def compared_tables(self) -> Mapping[str, str]:
+        """The other tables that staged rows are compared with, each by its :attr:`OtherTable.side`."""
         others = (one.against for one in self.compare if not isinstance(one, CompareRows))
-        tables = [one.table for one in others if isinstance(one, OtherTable)]
-        return tuple(dict.fromkeys(tables))
+        return {one.side: one.table for one in others if isinstance(one, OtherTable)}
 
     @property
     def default_comparisons(self) -> tuple[CompareRows, ...]:

@@ -57,9 +57,9 @@ def judge_partitions(
     if spec.source is not None and needed.of("source"):
         of_source = measure(work, plan, _source(plan), partitions, needed.of("source"))
     of_tables = {
-        name: measure(work, plan, _other_table(plan, name), partitions, needed.of(name))
-        for name in spec.compared_tables
-        if needed.of(name)
+        side: measure(work, plan, _other_table(plan, name), partitions, needed.of(side))
+        for side, name in spec.compared_tables.items()
+        if needed.of(side)
     }
     of_last = kept_last(work.ledger, plan, plan.keys) if needed.of(LAST_GOOD) else {}
     diffs = warehouse.compare(target, Published(), staged, partitions, exclude=spec.uncompared_columns)
@@ -68,7 +68,7 @@ def judge_partitions(
     for entry in staged.partitions:
         key = entry.partition.key
         queries = run_sql_checks(work, plan, Staged((entry,)), lambda check: check.judges_partitions)
-        others = {name: Side(values[key]) for name, values in of_tables.items()}
+        others = {side: Side(values[key]) for side, values in of_tables.items()}
         if key in of_last:
             others[LAST_GOOD] = _as_kept(of_last[key], needed.of(LAST_GOOD))
         by_key[key] = evaluate_partition(
@@ -156,7 +156,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
     }
     if plan.spec.source is not None:
         sides["source"] = (_source(plan.as_read(plan.partitions)), needed.of("source"))
-    sides |= {name: (_other_table(plan, name), needed.of(name)) for name in plan.spec.compared_tables}
+    sides |= {side: (_other_table(plan, name), needed.of(side)) for side, name in plan.spec.compared_tables.items()}
     found: dict[str, Values] = {"source": {}}
     for side, (rows, metrics) in sides.items():
         values = _folded(metrics, [entry.get(side, {}) for entry in measured], plan)
@@ -172,7 +172,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         RangeDiff.of(diffs),
         run_sql_checks(work, plan, staged, lambda check: check.judges_range),
         plan.target.constraints,
-        {name: Side(found[name]) for name in plan.spec.compared_tables},
+        {side: Side(found[side]) for side in plan.spec.compared_tables},
         no_new_keys=no_new_keys,
     )
     outcomes += ask_report_queries(work, plan, staged)

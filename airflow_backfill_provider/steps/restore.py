@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, RequestError
+from airflow_backfill_provider.errors import BackfillError, ConnectionLost, PublishRefused, RequestError
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import Change
@@ -68,8 +68,9 @@ def way_back(work: Work, plan: Plan) -> Iterator[None]:
     begun = work.ledger.begin_way_back(work.backfill_id, merge(plan.partitions), by=work.by)
     try:
         yield
-    except BaseException:
-        if begun and _wrote_nothing(work, plan, before):
+    except BaseException as error:
+        # What a connection was lost over may still be committed.
+        if begun and not isinstance(error, ConnectionLost) and _wrote_nothing(work, plan, before):
             work.ledger.end_way_back(work.backfill_id, by=work.by)
         raise
     work.ledger.end_way_back(work.backfill_id, by=work.by)

@@ -70,9 +70,12 @@ def _keep(work: Work, plan: Plan, keys: Sequence[str]) -> None:
     earlier = [one for one in _read(work.ledger.events(work.backfill_id, SAMPLE_EVENT)) if _overlap(one, kept)]
     detail = {name: value for name, value in asdict(kept).items() if name != VALUES or value}
     work.ledger.record_event(work.backfill_id, SAMPLE_EVENT, by=work.by, detail=detail)
-    for location in dict.fromkeys(one.location for one in earlier):
-        work.warehouse.drop(location)
     work.log.info("Rows of %s keys that differ are kept in %s.", kept.keys, kept.location)
+    for location in dict.fromkeys(one.location for one in earlier):
+        try:
+            work.warehouse.drop(location)
+        except BackfillError as error:
+            work.log.warning("The earlier sample %s stays until clean-up: %s", location, error)
 
 
 def samples_in(events: Sequence[EventRecord], plan: Plan) -> tuple[KeptSample, ...]:

@@ -52,14 +52,16 @@ def settle(work: Work, plan: Plan) -> Written:
     records = work.ledger.partitions(work.backfill_id)
     written = replace(written, by_ledger=replaced(plan, records) - written.published - written.undone)
     state = work.ledger.backfill(work.backfill_id).state
-    if written.undone or state in _RECORDED or way_back_has_ended(work):
-        return written
     recorded = published(records)
+    found = sorted(written.published - recorded)
+    if written.undone or state in _RECORDED or way_back_has_ended(work):
+        if state is BackfillState.PUBLISHED_UNVERIFIED and not written.undone:
+            _call_published(work, plan, written, found)  # the worker that said so may have died before this
+        return written
     done = recorded | written.published
     if written.publishes and done == set(plan.keys):
         _record(work, plan, written)
         return written
-    found = sorted(written.published - recorded)
     wrong = unverified(work, plan, plan.select(found))
     given_up = state is BackfillState.EXPIRED and bool(written.published)
     so_far = f"{len(done)} of {len(plan.keys)} partitions"
@@ -69,8 +71,7 @@ def settle(work: Work, plan: Plan) -> Written:
         work.log.warning("Backfill %s: %s.", work.backfill_id, reason)
         to = BackfillState.PUBLISHED_UNVERIFIED
         work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={state})
-    if found:
-        work.ledger.move_partitions(work.backfill_id, found, PartitionState.PUBLISHED, by=work.by)
+    _call_published(work, plan, written, found)
     if state is BackfillState.PUBLISHING and not wrong:
         if done == set(plan.keys):
             # Nothing had to be written, and the worker died between two lines of saying so.
@@ -79,6 +80,13 @@ def settle(work: Work, plan: Plan) -> Written:
             reason = f"a publish was cut off with {so_far} published"
             work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
     return written
+
+
+def _call_published(work: Work, plan: Plan, written: Written, found: Sequence[str]) -> None:
+    """Record the partitions that a commit of the backfill was found to hold, and that commit. Safe to run again."""
+    if found:
+        work.ledger.move_partitions(work.backfill_id, found, PartitionState.PUBLISHED, by=work.by)
+        record_receipts(work, plan, written.publishes)
 
 
 _GIVEN_UP = "given up while a publish still ran, whose commit happened"

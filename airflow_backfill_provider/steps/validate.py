@@ -95,8 +95,8 @@ def validate_batch(
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
-        keep_sample(work, plan, {key: evidence[key] for key in bad})
         record_failure(work, sorted(bad), report.summary())
+        keep_sample(work, plan, {key: evidence[key] for key in bad})
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
             + "\n".join(report.lines())

@@ -80,6 +80,22 @@ def test_a_sibling_table_is_reconciled_for_each_partition_and_the_range(world: W
         world.prepare(start_date=DAYS[4], end_date=DAYS[4])
 
 
+def test_a_table_called_baseline_is_not_taken_for_what_is_published(world: World) -> None:
+    empty = {"against": {"table": "baseline"}, "max_abs_change": 0}
+    world.engine.execute("CREATE TABLE baseline AS SELECT * FROM analytics.orders LIMIT 0")
+    world.spec = spec(RIGHT, {"row_count": {"max_abs_change": 0}}, {"row_count": empty})
+    with pytest.raises(ValidationFailed):
+        world.prepare(**RANGE)
+    assert {verdict for _, verdict, _ in answers(world, "row_count against baseline")} == {"pass", "fail"}
+    held = Report(world).rows("checks.csv")
+    assert sorted(
+        row["verdict"] for row in held if row["partition"] == DAYS[0] and row["check"] == "row_count against baseline"
+    ) == [
+        "fail",
+        "pass",
+    ]
+
+
 def test_a_table_or_column_that_is_not_there_is_refused_when_the_plan_is_made(world: World) -> None:
     world.spec = spec(RIGHT, {"row_count": SIBLING})
     with pytest.raises(

@@ -14,6 +14,7 @@ from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
@@ -86,7 +87,7 @@ def test_a_refused_unit_leaves_the_units_before_it_published_and_says_so(weekly:
     assert corrected(weekly) == list(FIRST_WEEK)
     assert weekly.ledger.counts(weekly.id) == {PartitionState.PUBLISHED: 3, PartitionState.VALIDATED: 7}
     assert weekly.ledger.backfill(weekly.id).state is BackfillState.VALIDATED
-    assert weekly.ledger.events(weekly.id)[-1].detail["reason"].endswith("3 of 10 partitions published")
+    assert weekly.ledger.events(weekly.id, MOVED_EVENT)[-1].detail["reason"].endswith("3 of 10 partitions published")
 
 
 def test_the_next_publish_goes_on_with_the_units_that_are_left(weekly: World) -> None:

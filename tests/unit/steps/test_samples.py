@@ -36,7 +36,7 @@ def everything_told(world: World, caplog: pytest.LogCaptureFixture) -> str:
 def test_without_being_asked_for_no_row_is_kept(world: World) -> None:
     world.prepare(**RANGE)
     assert kept(world) == []
-    assert "are kept in" not in Report(world).text
+    assert "were kept in" not in Report(world).text
 
 
 def test_rows_that_differ_lie_beside_the_stages_alone_and_go_with_them(
@@ -54,7 +54,7 @@ def test_rows_that_differ_lie_beside_the_stages_alone_and_go_with_them(
     told = everything_told(world, caplog)
     assert not [value for value in ("110007", "210007") if value in told]
     text = Report(world).text
-    assert f"Rows of 2 keys that differ, from 3 partitions, are kept in {item.location}" in text
+    assert f"Rows of 2 keys that differ, from 3 partitions, were kept in {item.location}" in text
     assert "Their values are not in this report." in text
     clean_up(world.ledger, world.warehouse, "warehouse", now=datetime.now(UTC) + timedelta(days=8), by="tester")
     assert kept(world) == []
