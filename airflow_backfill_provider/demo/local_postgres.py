@@ -32,6 +32,10 @@ def find_programs() -> Path | None:
     return Path(found).parent if found else None
 
 
+_RUNUSER = shutil.which("runuser") or "/usr/sbin/runuser"
+"""Which a PATH that was not made for root may leave out."""
+
+
 class LocalPostgres:
     """One server, found again from another Python by its record, a file that only its owner can read.
 
@@ -147,7 +151,7 @@ class LocalPostgres:
 
     def _run(self, folder: Path, *command: str, check: bool = True) -> int:
         """Run one of PostgreSQL's programs, which refuse to run as root."""
-        as_postgres = ["runuser", "-u", "postgres", "--"] if _is_root() else []
+        as_postgres = [_RUNUSER, "-u", "postgres", "--"] if _is_root() else []
         done = subprocess.run(
             [*as_postgres, *command],
             cwd=folder,
