@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from airflow_backfill_provider.demo.airflow_api import wait_until
+from airflow_backfill_provider.demo.airflow_api import AirflowApi, wait_until
 from airflow_backfill_provider.demo.local_airflow import LocalAirflow
 from airflow_backfill_provider.demo.local_postgres import LocalPostgres, find_programs
 from airflow_backfill_provider.identity import backfill_id
@@ -25,6 +25,8 @@ pytestmark = [
     pytest.mark.skipif(find_programs() is None, reason="needs PostgreSQL's programs"),
 ]
 
+CROWD = 25
+"""As many runs of another DAG go on all the while, and start nothing: their pool has no slot."""
 POOL, KEYS, ORDERS = "safe_backfill", ["2024-03-01", "2024-03-02", "2024-03-03", "2024-03-04"], 20
 PATIENCE = 300
 STATEMENTS = (
@@ -99,13 +101,20 @@ def warehouse(airflow_server: LocalAirflow, add_dags: Callable[[Path], None], tm
         here = Path(__file__).parent
         add_dags(here / "capacity_dags")
         add_dags(here / "runner_dags")
-        for dag_id in ("backfill__wide", "backfill__narrow", "runner_smoke"):
+        for dag_id in ("backfill__wide", "backfill__narrow", "runner_smoke", "crowd"):
             api.wait_for_dag(dag_id)
         yield warehouse
         warehouse.stop()
+        for run in _crowd(api):
+            api.request("DELETE", f"/dags/crowd/dagRuns/{run['dag_run_id']}")
     finally:
         server.remove()
         api.set_pool(POOL, 4)
+
+
+def _crowd(api: AirflowApi) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = api.request("GET", "/dags/crowd/dagRuns", params={"limit": CROWD})["dag_runs"]
+    return found
 
 
 def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
@@ -125,6 +134,9 @@ def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
     def at_work(**counts: int) -> None:
         wait_until(lambda: warehouse.at_work() == Counter(counts) or None, f"{counts} at work", timeout=PATIENCE)
 
+    api.set_pool("crowd", 0)
+    for number in range(CROWD):
+        api.trigger("crowd", run_id=f"one of many {number}")
     api.set_pool(POOL, 0)
     api.pause("backfill__wide")
     planned = cli("safe-backfill", "plan", spec, *range_)
@@ -162,6 +174,7 @@ def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
         for dag_id, run_id, found in (("backfill__wide", "typed", wide), ("backfill__narrow", clicked, narrow)):
             assert api.wait_for_run(dag_id, run_id, timeout=PATIENCE) == "success", api.failures(dag_id, run_id)
             assert ledger.backfill(found).state is BackfillState.COMPLETED
+    assert [run["state"] for run in _crowd(api)] == ["running"] * CROWD, "neither waited for the other"
     assert warehouse.most == Counter(wide=3, narrow=1, all=4), "max_concurrency of each, below the pool's slots"
     for table in ("wide", "narrow"):
         assert warehouse.rows(f"SELECT sum(amount) FROM analytics.{table}") == [(sum(range(ORDERS)) + ORDERS,)]

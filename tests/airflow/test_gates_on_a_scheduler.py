@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from airflow_backfill_provider.ledger.store import Ledger
 pytestmark = [pytest.mark.scheduler, pytest.mark.timeout(900)]
 
 DAG_ID = "backfill__asked"
+PATIENCE = 40.0
+"""Seconds that people take at least: more than the task's execution_timeout."""
 
 
 class Clinic:
@@ -108,13 +111,13 @@ def clinic(
     clinic.ben.close()
 
 
-def test_people_approve_reject_or_keep_silent(clinic: Clinic) -> None:
+def test_people_approve_after_the_execution_timeout_reject_or_keep_silent(clinic: Clinic) -> None:
     api = clinic.api
     unanswered, silent = clinic.trigger("backfill__asked_briefly", start_date="2024-03-09", end_date="2024-03-10")
     approved, good = clinic.trigger(DAG_ID, start_date="2024-03-01", end_date="2024-03-02", reason="refunds")
     rejected, bad = clinic.trigger(DAG_ID, start_date="2024-03-04", end_date="2024-03-05")
 
-    asked = clinic.question(approved)
+    asked, since = clinic.question(approved), time.monotonic()
     assert asked["subject"].startswith(f"Backfill {good} of asked: approve plan ")
     assert "2 partitions" in asked["body"]
     assert "Asked for by admin: refunds" in asked["body"]
@@ -122,13 +125,15 @@ def test_people_approve_reject_or_keep_silent(clinic: Clinic) -> None:
     assert not any(state for task, state in api.task_states(DAG_ID, approved).items() if "stage_recompute" in task)
     with pytest.raises(httpx.HTTPStatusError, match="403"):
         clinic.say(api, approved, "Approve")  # admin asked for it
-    clinic.answer(approved, "Approve", note="checked with finance")
 
     clinic.question(rejected)
     clinic.answer(rejected, "Reject", note="not in March")
     assert api.wait_for_run(DAG_ID, rejected) == "failed"
     assert clinic.state(bad) is BackfillState.REJECTED
 
+    time.sleep(max(0, since + PATIENCE - time.monotonic()))
+    assert api.task_states(DAG_ID, approved)["approve_plan"] == "awaiting_input"
+    clinic.answer(approved, "Approve", note="checked with finance")
     assert "10 published rows would become 10" in clinic.question(approved, "approve_publish")["body"]
     assert clinic.corrected(1, 2) == 0
     clinic.answer(approved, "Approve", "approve_publish")
