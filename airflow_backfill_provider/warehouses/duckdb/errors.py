@@ -25,8 +25,8 @@ _VALUES = {
     "Invalid Input": re.compile(r"""['"].*""", re.DOTALL),
     "TransactionContext": re.compile(r"""(?<=duplicate key )".*\"""", re.DOTALL),
 }
-_OF_A_FILE = re.compile(r"reading the stream registered as '\w+' failed: IOError: ")
-"""How an error begins that quotes the name of a file, and no row."""
+_OF_NO_ROW = re.compile(r"reading the stream registered as '\w+' failed: IOError: |Cannot execute statement of type ")
+"""How errors begin that quote the name of a file or database, and no row."""
 _EXCERPT = "\n\nLINE "
 """Before a piece of the SQL that an error is about."""
 
@@ -91,7 +91,7 @@ def cause(error: Exception) -> Exception | None:
 def _masked(kind: str, said: str) -> str:
     if kind == "Constraint":
         return _KEY.sub(r'key "\g<column>: …"', said)
-    if _OF_A_FILE.match(said):
+    if _OF_NO_ROW.match(said):
         return said
     message, excerpt, sql = said.rpartition(_EXCERPT) if _EXCERPT in said else (said, "", "")
     return _VALUES[kind].sub("…", message) + excerpt + sql
