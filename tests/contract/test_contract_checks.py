@@ -115,10 +115,10 @@ def test_a_condition_that_is_more_than_one_expression_never_reaches_the_engine(o
     assert orders.contents() == before
 
 
-def test_an_expression_that_fails_keeps_the_engine_s_message(orders: World) -> None:
+def test_an_expression_that_fails_keeps_the_engine_s_message_without_the_value(orders: World) -> None:
     metric = Metric(MetricKind.UNTRUE, expression="CAST(note AS INTEGER) > 0")
 
-    with pytest.raises(WarehouseError, match="b"):
+    with pytest.raises(WarehouseError, match="(?i:int)"):
         orders.warehouse.measure(orders.target, Published(), [day(DAY)], [metric])
 
 
