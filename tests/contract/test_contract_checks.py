@@ -3,6 +3,7 @@ rows of many partitions together, columns left out, the table's own constraints.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -118,8 +119,9 @@ def test_a_condition_that_is_more_than_one_expression_never_reaches_the_engine(o
 def test_an_expression_that_fails_keeps_the_engine_s_message_without_the_value(orders: World) -> None:
     metric = Metric(MetricKind.UNTRUE, expression="CAST(note AS INTEGER) > 0")
 
-    with pytest.raises(WarehouseError, match="(?i:int)"):
+    with pytest.raises(WarehouseError, match=r"(?i:int)") as refused:
         orders.warehouse.measure(orders.target, Published(), [day(DAY)], [metric])
+    assert not re.search(r"""['"]b['"]""", str(refused.value))
 
 
 def test_a_query_sees_the_rows_that_its_condition_leaves_of_every_partition_given(world: World) -> None:

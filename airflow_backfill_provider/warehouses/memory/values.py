@@ -49,7 +49,7 @@ def cast(value: Value, type_: str) -> Value:
     if family == "BOOLEAN":
         if value in (0, 1):
             return bool(value)
-        raise ValueError(f"{value!r} is not a {type_}")
+        raise ValueError(f"a value is not a {type_}")
     if family in ("DATE", "TIMESTAMP"):
         moment = _moment(value, type_)
         return moment.date() if family == "DATE" else moment
@@ -102,7 +102,7 @@ def _moment(value: Value, type_: str) -> datetime:
     try:
         moment = datetime.fromisoformat(str(value))
     except ValueError as error:
-        raise ValueError(f"{value!r} is not a {type_}") from error
+        raise ValueError(f"a value is not a {type_}") from error
     if moment.tzinfo is not None:
         raise ValueError(f"{value!r} has a zone; a {type_} here has none and means UTC")
     return moment
@@ -114,7 +114,7 @@ def _number(value: Value, type_: str) -> Decimal:
         text = f"{value:.{_FLOAT_DIGITS}g}" if isinstance(value, float) else str(value)
         number = Decimal(int(value)) if isinstance(value, bool) else Decimal(text)
     except (InvalidOperation, ValueError) as error:
-        raise ValueError(f"{value!r} is not a {type_}") from error
+        raise ValueError(f"a value is not a {type_}") from error
     if not number.is_finite():
-        raise ValueError(f"{value!r} is not a {type_}")
+        raise ValueError(f"a value is not a {type_}")
     return number
