@@ -123,7 +123,7 @@ def test_a_check_whose_sql_raises_is_an_error_with_the_engine_s_message_and_the_
     for outcome in outcomes:
         assert outcome.verdict is Verdict.ERROR
         assert outcome.actual == "the query failed"
-        assert "nosuch" in outcome.detail or "note " in outcome.detail
+        assert "nosuch" in outcome.detail or "note" in outcome.detail
     evidence = world.ledger.evidence(world.id)[DAYS[0]]
     assert next(entry for entry in evidence if entry.get("name") == "not_null(note)")["verdict"] == "pass"
 
