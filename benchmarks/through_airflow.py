@@ -144,6 +144,8 @@ def airflows(airflow: LocalAirflow, first: int, days: int, slots: int) -> float:
     airflow.api.set_pool("plain", slots)
     start, end = FIRST + timedelta(days=first), FIRST + timedelta(days=first + days - 1)
     before = {run["dag_run_id"] for run in _runs(airflow.api)}
+    # The scheduler calls a backfill completed up to half a minute after its last run; until then it refuses another.
+    wait_until(lambda: _none_active(airflow.api), f"no backfill of {PLAIN} to be active", timeout=PATIENCE, every=1)
     airflow.cli(
         "backfill", "create", "--dag-id", PLAIN, "--from-date", str(start), "--to-date", str(end),
         "--max-active-runs", str(slots),
@@ -159,6 +161,11 @@ def airflows(airflow: LocalAirflow, first: int, days: int, slots: int) -> float:
         raise SystemExit(f"{len(runs)} runs for {days} days, failed: {', '.join(failed)}")
     # All are queued before the first begins; each waits from there for its turn.
     return _between(min(run["queued_at"] for run in runs), max(run["end_date"] for run in runs))
+
+
+def _none_active(api: AirflowApi) -> bool | None:
+    found = api.request("GET", "/backfills", params={"dag_id": PLAIN})["backfills"]
+    return all(backfill["completed_at"] for backfill in found) or None
 
 
 def _runs(api: AirflowApi) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ class KeptSample:
 
     plan_hash: str
     partitions: tuple[str, ...]
-    """The partitions that it was taken from."""
+    """The partitions that it stands for: all in which rows differ."""
     location: str
     keys: int
     """How many keys it holds rows of."""
@@ -53,7 +53,7 @@ def keep_sample(work: Work, plan: Plan, evidence: Mapping[str | None, Sequence[M
 
 def _keep(work: Work, plan: Plan, keys: Sequence[str]) -> None:
     records = work.ledger.partitions(work.backfill_id, keys)
-    partitions = plan.select(keys)
+    partitions = plan.select(_spread(keys, plan.spec.samples))
     staged = Staged(tuple(staged_partition(one, records[one.key]) for one in partitions))
     left_out = plan.spec.uncompared_columns
     columns = plan.spec.shown_columns(plan.target.compared(left_out))
@@ -76,6 +76,11 @@ def _keep(work: Work, plan: Plan, keys: Sequence[str]) -> None:
             work.warehouse.drop(location)
         except BackfillError as error:
             work.log.warning("The earlier sample %s stays until clean-up: %s", location, error)
+
+
+def _spread(keys: Sequence[str], most: int) -> Sequence[str]:
+    """At most so many of them, at equal distances: rows differ in each, so that no more are read than are kept."""
+    return [keys[number * len(keys) // most] for number in range(most)] if len(keys) > most else keys
 
 
 def samples_in(events: Sequence[EventRecord], plan: Plan) -> tuple[KeptSample, ...]:

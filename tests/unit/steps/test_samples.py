@@ -14,6 +14,7 @@ from steps_world import DAYS, RIGHT, World, make_spec
 
 from airflow_backfill_provider.errors import SpecError, ValidationFailed, WarehouseError
 from airflow_backfill_provider.steps.cleanup import clean_up
+from airflow_backfill_provider.steps.judge import differing_in
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.samples import SAMPLE_EVENT
 from airflow_backfill_provider.warehouses.base import StorageItem
@@ -54,10 +55,20 @@ def test_rows_that_differ_lie_beside_the_stages_alone_and_go_with_them(
     told = everything_told(world, caplog)
     assert not [value for value in ("110007", "210007") if value in told]
     text = Report(world).text
-    assert f"Rows of 2 keys that differ, from 3 partitions, were kept in {item.location}" in text
+    assert f"Rows of 2 keys that differ, of the 3 partitions in which rows do, were kept in {item.location}" in text
     assert "Their values are not in this report." in text
     clean_up(world.ledger, world.warehouse, "warehouse", now=datetime.now(UTC) + timedelta(days=8), by="tester")
     assert kept(world) == []
+
+
+def test_of_more_partitions_than_keys_are_asked_for_as_many_are_read_at_equal_distances(world: World) -> None:
+    world.spec = make_spec(samples=2, samples_in_report=True)
+    world.run(start_date=DAYS[0], end_date=DAYS[3])
+    differing = [key for key in DAYS[:4] if differing_in(world.ledger.evidence(world.id)[key])]
+    assert len(differing) > 2
+    rows = Report(world).rows("samples.csv")
+    assert {row["order_date"] for row in rows} <= {differing[0], differing[len(differing) // 2]}
+    assert len({row["key"] for row in rows}) == 2
 
 
 def test_in_the_report_the_old_row_stands_before_the_new_one_and_sensitive_columns_nowhere(
