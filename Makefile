@@ -120,7 +120,7 @@ bench-evidence: install
 
 bench-airflow: install
 	@.ci/need-postgresql
-	$(PY) benchmarks/through_airflow.py $(if $(DAYS),--days $(DAYS))
+	$(PY) benchmarks/through_airflow.py $(if $(ENGINE),--engine $(ENGINE)) $(if $(DAYS),--days $(DAYS))
 
 bench-size: install
 	$(PY) benchmarks/size.py

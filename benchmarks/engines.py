@@ -112,6 +112,14 @@ class DuckDB:
             connection.execute("INSERT INTO analytics.orders BY NAME SELECT * FROM analytics.orders_fixed")
             connection.execute("COMMIT")
 
+    def count(self, select: str) -> int:
+        """Rows of a SELECT on the copy that was last made."""
+        import duckdb
+
+        with duckdb.connect(str(HOME / "run" / "warehouse.duckdb"), read_only=True) as connection:
+            ((rows,),) = connection.execute(f"SELECT count(*) FROM ({select}) AS counted").fetchall()
+        return int(rows)
+
     def open(self, place: str, sharers: int) -> Any:
         from airflow_backfill_provider.warehouses import open_warehouse
 
@@ -180,6 +188,12 @@ class Postgres:
             connection.execute(f"DELETE FROM analytics.orders {in_range(days)}")
             connection.execute(f"INSERT INTO analytics.orders ({COLUMNS}) SELECT {COLUMNS} FROM analytics.orders_fixed")
             connection.execute("COMMIT")
+
+    def count(self, select: str) -> int:
+        """Rows of a SELECT on the copy that was last made."""
+        with self._connected("run") as connection:
+            ((rows,),) = connection.execute(f"SELECT count(*) FROM ({select}) AS counted").fetchall()
+        return int(rows)
 
     def open(self, place: str, sharers: int) -> Any:
         from airflow_backfill_provider.warehouses import open_warehouse

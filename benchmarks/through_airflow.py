@@ -1,11 +1,12 @@
 """A backfill through a real scheduler, against Airflow's own ``airflow backfill create``, in one run.
 
-The table is that of ``whole_life.py``, in PostgreSQL, where several tasks can write one table. *Ours* is the factory's DAG with
-everything on: trial, checks, keyed comparison, backup, verified publish, report. *Airflow's* is what a person would write: a
-daily DAG whose task deletes and inserts its day, in a pool; the pool size that was fastest on a few days beforehand.
-*Engine* is our steps without Airflow. Seconds are Airflow's own, from a run's being queued to the end of the last one.
+The table is that of ``whole_life.py``. *Ours* is the factory's DAG with everything on: trial, checks, keyed comparison, backup,
+verified publish, report. *Airflow's* is what a person would write: a daily DAG whose task deletes and inserts its day in one
+transaction, in a pool; the pool size that was fastest on a few days beforehand. A DuckDB file has one writer, so that such a task
+waits for it. *Engine* is our steps without Airflow, *bare* the statements without us. Seconds are Airflow's own, from a run's
+being queued to the end of the last one.
 
-Run it with ``make bench-airflow``, or ``python benchmarks/through_airflow.py --days 10 --sample 4``.
+Run it with ``make bench-airflow``, or ``python benchmarks/through_airflow.py --engine postgres --days 10 --sample 4``.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from engines import COLUMNS, DAYS, FIRST, HOME, ROWS_PER_DAY, SELECT, WORKERS, Postgres
+from engines import COLUMNS, DAYS, FIRST, HOME, ROWS_PER_DAY, SELECT, WORKERS, DuckDB, Postgres
 from whole_life import measure
 
 from airflow_backfill_provider.demo.airflow_api import AirflowApi, wait_until
 from airflow_backfill_provider.demo.local_airflow import LocalAirflow, running
+from airflow_backfill_provider.demo.local_postgres import LocalPostgres
 
 CONNECTION, PLAIN, OURS = "warehouse", "plain_orders", "backfill__orders"
 PATIENCE = 3_600.0
@@ -51,11 +53,14 @@ compare:
   - row_diff: {max_added: 0, max_removed: 0}
 """
 PLAIN_DAG = """
+import time
+
 import pendulum
 from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG, CronDataIntervalTimetable, task
 
 BOUNDS = %r
+STATEMENTS = [f"DELETE FROM analytics.orders {BOUNDS}", f"INSERT INTO analytics.orders (%s) %s{BOUNDS}"]
 with DAG(
     "plain_orders",
     schedule=CronDataIntervalTimetable("0 0 * * *", timezone="UTC"),
@@ -64,32 +69,52 @@ with DAG(
     catchup=False,
     is_paused_upon_creation=False,
 ):
+%s"""
+PLAIN_TASKS = {
+    "postgres": """
     SQLExecuteQueryOperator(
         task_id="replace_day",
         conn_id="warehouse",
         pool="plain",
         autocommit=False,
         split_statements=True,
-        sql=[f"DELETE FROM analytics.orders {BOUNDS}", f"INSERT INTO analytics.orders (%s) %s{BOUNDS}"],
+        sql=STATEMENTS,
     )
-"""
+""",
+    "duckdb": """
+    @task(pool="plain")
+    def replace_day(statements, path):
+        import duckdb
+
+        while True:
+            try:
+                connection = duckdb.connect(path)
+                break
+            except duckdb.IOException:  # another day is being written
+                time.sleep(0.05)
+        with connection:
+            for statement in ("BEGIN", *statements, "COMMIT"):
+                connection.execute(statement)
+
+    replace_day(STATEMENTS, "{{ conn.warehouse.host }}")
+""",
+}
 
 
-def write_dags(folder: Path) -> None:
+def write_dags(folder: Path, engine: str) -> None:
     """Both DAGs, into an empty folder."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "backfills").mkdir(parents=True)
     (folder / "ours.py").write_text(OUR_DAG)
-    (folder / "plain.py").write_text(PLAIN_DAG % (BOUNDS, COLUMNS, SELECT))
+    (folder / "plain.py").write_text(PLAIN_DAG % (BOUNDS, COLUMNS, SELECT, PLAIN_TASKS[engine]))
     (folder / "orders.sql").write_text(SELECT + BOUNDS + "\n")
     (folder / "backfills" / "orders.yaml").write_text(OUR_SPEC % WORKERS)
 
 
-def _airflow(engine: Postgres, dags: Path) -> LocalAirflow:
-    """One that keeps its own data on the same server: on SQLite its ``backfill create`` meets a locked database."""
-    with engine.server.connect("postgres", autocommit=True) as connection:
+def _airflow(server: LocalPostgres, dags: Path) -> LocalAirflow:
+    """One that keeps its own data on a server: on SQLite its ``backfill create`` meets a locked database."""
+    with server.connect("postgres", autocommit=True) as connection:
         connection.execute("CREATE DATABASE airflow")
-    server = engine.server
     address = f"postgresql+psycopg2://{server.user}:{server.password}@127.0.0.1:{server.port}/airflow"
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     return LocalAirflow(
@@ -100,19 +125,16 @@ def _airflow(engine: Postgres, dags: Path) -> LocalAirflow:
     )
 
 
-def prepare(airflow: LocalAirflow, engine: Postgres) -> None:
+def prepare(airflow: LocalAirflow, engine: DuckDB | Postgres) -> None:
     """Pools, switch, ledger and connection; both DAGs known."""
     airflow.cli("safe-backfill", "init", "--ledger", str(airflow.home / "ledger.db"))
-    server = engine.server
-    airflow.api.set_connection(
-        CONNECTION,
-        "postgres",
-        host="127.0.0.1",
-        port=server.port,
-        login=server.user,
-        password=server.password,
-        schema="run",
-    )
+    place = engine.fresh()
+    if isinstance(engine, Postgres):
+        server = engine.server
+        fields = {"host": "127.0.0.1", "port": server.port, "login": server.user, "password": server.password}
+        airflow.api.set_connection(CONNECTION, "postgres", schema=place, **fields)
+    else:
+        airflow.api.set_connection(CONNECTION, "duckdb", host=place)
     airflow.api.set_pool("plain", 1)
     for dag_id in (PLAIN, OURS):
         airflow.api.wait_for_dag(dag_id, timeout=PATIENCE)
@@ -181,15 +203,15 @@ def _between(begin: str, end: str) -> float:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
-def wrong_rows(engine: Postgres, days: int) -> int:
-    """Rows of the range that are not what the rule says."""
-    last = FIRST + timedelta(days=days - 1)
-    with engine.server.connect("run", autocommit=True) as connection:
-        ((count,),) = connection.execute(
-            f"SELECT count(*) FROM (({SELECT} WHERE order_date BETWEEN '{FIRST}' AND '{last}') EXCEPT ALL "
-            f"(SELECT {COLUMNS} FROM analytics.orders WHERE order_date BETWEEN '{FIRST}' AND '{last}')) AS wrong"
-        ).fetchall()
-    return int(count)
+def wrong_rows(engine: DuckDB | Postgres, days: int) -> int:
+    """Rows of the range that are not what the rule says, and how many there are more or fewer than there were."""
+    within = f"WHERE order_date BETWEEN DATE '{FIRST}' AND DATE '{FIRST + timedelta(days=days - 1)}'"
+    published = f"SELECT {COLUMNS} FROM analytics.orders"
+    differing, rows = (
+        engine.count(f"({SELECT} {within}) EXCEPT ALL ({published} {within})"),
+        engine.count(published),
+    )
+    return differing + abs(rows - DAYS * ROWS_PER_DAY)
 
 
 def main() -> int:
@@ -198,22 +220,28 @@ def main() -> int:
     parser.add_argument(
         "--days", type=int, nargs="+", default=[180, 365], help="Airflow's own is run for the first of them"
     )
-    parser.add_argument("--pools", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--engine", choices=sorted(PLAIN_TASKS), default="duckdb")
+    parser.add_argument("--pools", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--sample", type=int, default=16, help="days to find the best pool with")
     arguments = parser.parse_args()
     days = arguments.days
     if days[0] + len(arguments.pools) * arguments.sample > DAYS:
         parser.error(f"the table has {DAYS} days, and the samples take {arguments.sample} for each pool")
-    engine = Postgres()
+    engine = DuckDB() if arguments.engine == "duckdb" else Postgres()
+    server = engine.server if isinstance(engine, Postgres) else LocalPostgres(HOME / "postgres.json")
     dags = HOME / "dags"
-    write_dags(dags)
+    write_dags(dags, arguments.engine)
     shutil.rmtree(HOME / "airflow", ignore_errors=True)
     try:
+        if not isinstance(engine, Postgres):
+            server.create()
+            server.start()
         print(f"{engine.start()}, {WORKERS} cores, {DAYS * ROWS_PER_DAY:,} rows", flush=True)
-        airflow = _airflow(engine, dags)
+        airflow = _airflow(server, dags)
         airflow.migrate()
-        alone = {count: measure(engine, "ours", count, "partition")["seconds"] for count in days}
-        engine.fresh()
+        bare, alone = (
+            {count: measure(engine, what, count, "partition")["seconds"] for count in days} for what in ("bare", "ours")
+        )
         with running(airflow, timeout=600):
             prepare(airflow, engine)
             rates = {slots: airflows(airflow, DAYS - (number + 1) * arguments.sample, arguments.sample, slots)
@@ -224,7 +252,8 @@ def main() -> int:
             plain = airflows(airflow, 0, days[0], best)
             assert wrong_rows(engine, days[0]) == 0
             print(
-                f"{'days':>5} {'rows':>10} {'engine s':>9} {'ours s':>8} {'beside it':>10} {'airflow s':>10} {'ratio':>6}"
+                f"{'days':>5} {'rows':>10} {'bare s':>7} {'engine s':>9} {'ours s':>8} {'beside it':>10} {'airflow s':>10} "
+                f"{'ratio':>6}"
             )
             seconds = {}
             for count in days:
@@ -232,13 +261,14 @@ def main() -> int:
                 seconds[count], profile = ours(airflow.api, count)
                 assert wrong_rows(engine, count) == 0
                 against = f"{plain:>10.1f} {plain / seconds[count]:>6.1f}" if count == days[0] else ""
-                print(f"{count:>5} {count * ROWS_PER_DAY:>10,} {alone[count]:>9.1f} {seconds[count]:>8.1f} "
+                print(f"{count:>5} {count * ROWS_PER_DAY:>10,} {bare[count]:>7.1f} {alone[count]:>9.1f} {seconds[count]:>8.1f} "
                       f"{seconds[count] - alone[count]:>10.1f} {against}")  # fmt: skip
                 print(*profile, sep="\n", flush=True)
             for count in days[1:]:
                 print(f"{count} days took {seconds[count] / seconds[days[0]]:.2f} times as long as {days[0]}")
     finally:
         engine.stop()
+        server.remove()
     return 0
 
 

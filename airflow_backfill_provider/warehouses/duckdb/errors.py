@@ -18,6 +18,10 @@ _UNWRITABLE = "Could not write file"
 _QUOTES_ROWS = re.compile(
     r"(?P<kind>Constraint|Conversion|Out of Range|Invalid Input|TransactionContext) Error: (?P<said>.*)", re.DOTALL
 )
+_LINE = re.compile(
+    r"(?<=Original Line: )(?:.*(?=\n(?:Error when converting column|Expected Number of Columns))|.*)", re.DOTALL
+)
+"""A line of a file of values, which stands in its error whole."""
 _KEY = re.compile(r'key "(?P<column>[^":]+): .*"', re.DOTALL)
 _VALUES = {
     "Conversion": re.compile(r"""['"].*['"]|(?<=value )\S+""", re.DOTALL),
@@ -93,5 +97,6 @@ def _masked(kind: str, said: str) -> str:
         return _KEY.sub(r'key "\g<column>: …"', said)
     if _OF_NO_ROW.match(said):
         return said
+    said = _LINE.sub("…", said)
     message, excerpt, sql = said.rpartition(_EXCERPT) if _EXCERPT in said else (said, "", "")
     return _VALUES[kind].sub("…", message) + excerpt + sql

@@ -405,9 +405,15 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             lock_everybody_out(session, catalog.family(session, place), wait=self._lock_timeout / LOCK_ATTEMPTS)
             add_columns(session.run, place, lacking)
         session.run("SET CONSTRAINTS ALL DEFERRED")
-        receipt = steps.run(change, receipts)
-        # Not left to the commit, which no timeout ends.
-        session.run("SET CONSTRAINTS ALL IMMEDIATE")
+        try:
+            receipt = steps.run(change, receipts)
+            # Not left to the commit, which no timeout ends.
+            session.run("SET CONSTRAINTS ALL IMMEDIATE")
+        except errors.UniqueViolation as exc:
+            raise PublishRefused(
+                f"{target.table} lets no key repeat, and a row that would land has one of a row outside the range; nothing was "
+                f"written. {told(exc)} Find out which of the rows is right first."
+            ) from cause(exc)
         return receipt, locked
 
     def _waits(self) -> Iterator[timedelta]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from airflow_backfill_provider.warehouses.relational.tables import Place
 _LOOKS = 3
 """How often a watch looks while one wait lasts."""
 _SELDOM = timedelta(seconds=1)
+_LITERAL = re.compile(r"""(?:\b[ebxn]|\bu&)?'.*|\$.*|\b\d.*""", re.DOTALL | re.IGNORECASE)
+"""From the first value in somebody else's statement on, which is not for our log."""
 
 
 @dataclass(frozen=True)
@@ -123,4 +126,4 @@ def _sentence(
         *([state] if state else []),
         *([f"in a transaction since {since}"] if since else []),
     ]
-    return ", ".join(parts) + (f": {query}." if query else ".")
+    return ", ".join(parts) + (f": {_LITERAL.sub('…', query)}." if query else ".")

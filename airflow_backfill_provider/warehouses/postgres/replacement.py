@@ -46,6 +46,14 @@ class ReadFirst(Replacement):
         if not self._horizon.proves(self._published, count_rows(self._publication.before)):
             super().refuse_moved(known)
 
+    def refuse_repeated_keys(self) -> None:
+        """As in any replacement, unless an index lets no key repeat, which speaks up when the rows land.
+
+        It has read nothing by then, while a search through the whole table would keep writers out for as long as it takes.
+        """
+        if not catalog.is_unique(self._session, self._table.place, self._target.key):
+            super().refuse_repeated_keys()
+
     def replace(self) -> tuple[int, int]:
         self._lands_whole = True
         return super().replace()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from postgres_shop import RANGE, Database, Shop, before_statement, clean_server, pytestmark
+from postgres_shop import RANGE, Database, Shop, before_statement, clean_server, pytestmark, raised
 from stage_writing import write_one
 
+from airflow_backfill_provider.errors import PublishRefused
 from airflow_backfill_provider.warehouses.base import Staged
 
 __all__ = ["clean_server", "pytestmark"]
@@ -100,6 +101,38 @@ def test_the_table_is_not_read_for_keys_that_an_index_keeps_unique_and_that_stan
     assert any('FROM "public"."t" AS r' in sql for sql in statements) is not spares
     assert warehouse.key_conflicts(shop.target, staged).outside == 0
     assert any('FROM "public"."t" AS r' in sql for sql in statements)
+
+
+@pytest.mark.parametrize(("key", "searches"), [("PRIMARY KEY", 0), ("", 2)])
+def test_no_writer_waits_for_a_search_through_the_table_where_an_index_keeps_keys_unique(
+    key: str, searches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop.create(key=key)
+    old, publication = shop.amounts(), shop.publication(shop.stage(*RANGE))
+    statements = before_statement(0, lambda session: None, monkeypatch)
+
+    assert shop.warehouse.replace_partitions(shop.target, publication).inserted == 30
+    locked = next(number for number, sql in enumerate(statements) if "IN SHARE ROW EXCLUSIVE" in sql)
+    deleted = next(number for number, sql in enumerate(statements) if sql.startswith("DELETE"))
+    between = [sql for sql in statements[locked:deleted] if '"id"' in sql]
+    assert len(between) == searches
+    assert shop.amounts() == raised(old)
+
+
+@pytest.mark.parametrize("mechanism", ["replace_partitions", "merge"])
+@pytest.mark.parametrize("key", ["PRIMARY KEY", "UNIQUE DEFERRABLE INITIALLY DEFERRED", ""])
+def test_a_key_that_stands_outside_the_range_is_refused_with_an_index_as_without(key: str, mechanism: str) -> None:
+    shop = Shop.create(key=key)
+    publication = shop.publication(shop.stage(*RANGE))
+    old = shop.amounts()
+    shop.database.execute("DELETE FROM analytics.orders WHERE id = 15")
+    shop.database.execute("INSERT INTO analytics.orders VALUES (15, '2024-01-09', 1, 'elsewhere')")
+    publication = shop.publication(publication.rows, after=publication.after)
+
+    with pytest.raises(PublishRefused, match=r"(?s)outside the range.*nothing was written.*Find out which"):
+        getattr(shop.warehouse, mechanism)(shop.target, publication)
+    assert [row[1] for row in shop.amounts()] == [rows - (number == 0) for number, (_, rows, _) in enumerate(old)]
+    assert shop.warehouse.receipts(shop.target) == ()
 
 
 @pytest.mark.parametrize("index", ["(id) WHERE note = 'n1'", "(id, day)", "(id, abs(amount))"])

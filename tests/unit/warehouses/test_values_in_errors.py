@@ -92,6 +92,19 @@ ON_DUCKDB = {
 }
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [(f"{SECRET},x", "Error when converting column"), (f"{SECRET},2,3", "Expected Number of Columns: 2 Found: 3")],
+)
+def test_a_line_of_a_csv_file_is_not_in_the_error_about_it(tmp_path: Path, line: str, named: str) -> None:
+    (tmp_path / "people.csv").write_text(f"name,boss\nAnn,1\n{line}\n")
+    select = f"SELECT * FROM read_csv('{tmp_path / 'people.csv'}', header = true, auto_detect = false, "
+    with pytest.raises(BackfillError, match=named) as refused, of_duckdb("Staging 2024-01-01"):
+        duckdb.connect().execute(select + "columns = {'name': 'VARCHAR', 'boss': 'INT'})").fetchall()
+    assert SECRET not in printed(refused.value)
+    assert "CSV Error on Line: 3" in str(refused.value)
+
+
 def test_a_key_that_two_transactions_wrote_is_not_in_the_conflict() -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TABLE people (name VARCHAR PRIMARY KEY)")
