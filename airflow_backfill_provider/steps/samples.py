@@ -15,6 +15,9 @@ from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import Published, SampleOf, Staged
 
 SAMPLE_EVENT = "sample.kept"
+_FEW = 8
+"""Partitions that are read where their rows that differ are enough."""
+Evidence = Mapping[str | None, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class KeptSample:
     """By row: its place, its side, and the values of the columns as text."""
 
 
-def keep_sample(work: Work, plan: Plan, evidence: Mapping[str | None, Sequence[Mapping[str, Any]]]) -> None:
+def keep_sample(work: Work, plan: Plan, evidence: Evidence) -> None:
     """Keep a sample of the rows that differ in these partitions, in the place of the earlier ones of any of them.
 
     Nothing happens unless the spec asks for samples, nor where no rows differ. That none could be kept is logged: a sample
@@ -44,16 +47,16 @@ def keep_sample(work: Work, plan: Plan, evidence: Mapping[str | None, Sequence[M
     if not plan.spec.samples or not keys or plan.request.drill:
         return
     try:
-        _keep(work, plan, keys)
+        _keep(work, plan, keys, evidence)
     except Stopped:
         raise
     except BackfillError as error:
         work.log.warning("No sample of the rows that differ was kept: %s", error)
 
 
-def _keep(work: Work, plan: Plan, keys: Sequence[str]) -> None:
+def _keep(work: Work, plan: Plan, keys: Sequence[str], evidence: Evidence) -> None:
     records = work.ledger.partitions(work.backfill_id, keys)
-    partitions = plan.select(_spread(keys, plan.spec.samples))
+    partitions = plan.select(_read_of({key: differing_in(evidence.get(key, ())) for key in keys}, plan.spec.samples))
     staged = Staged(tuple(staged_partition(one, records[one.key]) for one in partitions))
     left_out = plan.spec.uncompared_columns
     columns = plan.spec.shown_columns(plan.target.compared(left_out))
@@ -78,8 +81,13 @@ def _keep(work: Work, plan: Plan, keys: Sequence[str]) -> None:
             work.log.warning("The earlier sample %s stays until clean-up: %s", location, error)
 
 
+def _read_of(differing: Mapping[str, int], wanted: int) -> Sequence[str]:
+    """The partitions to read so many keys from, at equal distances: a few where that is enough, and never more than keys."""
+    few = _spread(list(differing), _FEW)
+    return few if sum(differing[key] for key in few) >= wanted else _spread(list(differing), wanted)
+
+
 def _spread(keys: Sequence[str], most: int) -> Sequence[str]:
-    """At most so many of them, at equal distances: rows differ in each, so that no more are read than are kept."""
     return [keys[number * len(keys) // most] for number in range(most)] if len(keys) > most else keys
 
 

@@ -19,6 +19,7 @@ class ReadFirst(Replacement):
 
     def __init__(self, session: Session, target: Target, publication: Publication, landing: Sequence[Piece]) -> None:
         self._find_table = partial(catalog.find_table, session, target.table)
+        self._is_unique = partial(catalog.is_unique, session)
         super().__init__(DIALECT, session, self._find_table(), target, publication, landing)
         self._horizon = Horizon(session, self._name)
         self._lands_whole = False
@@ -51,7 +52,7 @@ class ReadFirst(Replacement):
 
         It has read nothing by then, while a search through the whole table would keep writers out for as long as it takes.
         """
-        if not catalog.is_unique(self._session, self._table.place, self._target.key):
+        if not self._is_unique(self._table.place, self._target.key):
             super().refuse_repeated_keys()
 
     def replace(self) -> tuple[int, int]:

@@ -295,10 +295,11 @@ def sample(
     sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in ("b", *keys))
     both = ", ".join(f"o.{name} AS o{name}, n.{name} AS n{name}" for name in ("h", *values))
-    least = "coalesce(o.kh, n.kh), coalesce(o.h, n.h)"
+    # Limited before it is numbered: numbering alone would sort every row that differs, with all its columns.
     found = (
-        f"SELECT row_number() OVER (ORDER BY {least}) AS place, {both} FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n "
-        f"ON {match} WHERE o.h IS DISTINCT FROM n.h"
+        f"SELECT row_number() OVER (ORDER BY d.kh, d.h) AS place, d.* FROM (SELECT coalesce(o.kh, n.kh) AS kh, "
+        f"coalesce(o.h, n.h) AS h, {both} FROM ({sides[0]}) AS o FULL JOIN ({sides[1]}) AS n ON {match} "
+        f"WHERE o.h IS DISTINCT FROM n.h ORDER BY 1, 2 LIMIT {what.limit}) AS d"
     )
     shown = ", ".join(
         f"CASE WHEN s.side = 'old' THEN f.o{alias} ELSE f.n{alias} END AS {quote(name)}"
@@ -307,7 +308,7 @@ def sample(
     return (
         f"SELECT CAST(f.place AS INTEGER) AS {quote(PLACE)}, s.side AS {quote(SIDE)}{', ' if shown else ''}{shown} "
         f"FROM ({found}) AS f CROSS JOIN (SELECT 'old' AS side UNION ALL SELECT 'new' AS side) AS s "
-        f"WHERE f.place <= {what.limit} AND CASE WHEN s.side = 'old' THEN f.oh ELSE f.nh END IS NOT NULL"
+        f"WHERE CASE WHEN s.side = 'old' THEN f.oh ELSE f.nh END IS NOT NULL"
     )
 
 

@@ -13,6 +13,7 @@ from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
 from airflow_backfill_provider.errors import SpecError, ValidationFailed, WarehouseError
+from airflow_backfill_provider.steps import samples
 from airflow_backfill_provider.steps.cleanup import clean_up
 from airflow_backfill_provider.steps.judge import differing_in
 from airflow_backfill_provider.steps.report import conclude
@@ -61,7 +62,8 @@ def test_rows_that_differ_lie_beside_the_stages_alone_and_go_with_them(
     assert kept(world) == []
 
 
-def test_of_more_partitions_than_keys_are_asked_for_as_many_are_read_at_equal_distances(world: World) -> None:
+def test_of_many_partitions_a_few_are_read_at_equal_distances(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "_FEW", 2)
     world.spec = make_spec(samples=2, samples_in_report=True)
     world.run(start_date=DAYS[0], end_date=DAYS[3])
     differing = [key for key in DAYS[:4] if differing_in(world.ledger.evidence(world.id)[key])]
@@ -69,6 +71,16 @@ def test_of_more_partitions_than_keys_are_asked_for_as_many_are_read_at_equal_di
     rows = Report(world).rows("samples.csv")
     assert {row["order_date"] for row in rows} <= {differing[0], differing[len(differing) // 2]}
     assert len({row["key"] for row in rows}) == 2
+
+
+def test_where_a_few_partitions_have_too_few_rows_that_differ_more_are_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "_FEW", 1)
+    world.spec = make_spec(samples=1000, samples_in_report=True)
+    world.run(start_date=DAYS[0], end_date=DAYS[3])
+    counts = [differing_in(world.ledger.evidence(world.id)[key]) for key in DAYS[:4]]
+    assert len({row["key"] for row in Report(world).rows("samples.csv")}) == sum(counts) > counts[0]
 
 
 def test_in_the_report_the_old_row_stands_before_the_new_one_and_sensitive_columns_nowhere(
