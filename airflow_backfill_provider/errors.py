@@ -29,9 +29,10 @@
     │   └── LockTimeout            the engine's lock was not to be had in time; may work when tried again
     ├── ReportNotWritten           the report's files could not be written; the ledger still has what they say
     └── LedgerError                the ledger said no, or cannot be read
+        ├── LedgerUnavailable      nobody answers for the ledger, or somebody else holds it; may work when tried again
         └── TransitionRefused      ``.subject``, ``.current``, ``.wanted``
 
-Only :class:`ConnectionLost`, :class:`LockTimeout` and :class:`CodeFailed` are worth a retry.
+Only those of :data:`TRANSIENT` and :class:`CodeFailed` are worth a retry.
 """
 
 from __future__ import annotations
@@ -200,6 +201,10 @@ class LedgerError(BackfillError):
     """The ledger said no, or cannot be read."""
 
 
+class LedgerUnavailable(LedgerError):
+    """The ledger's database cannot be reached, or another process holds it; the same call may work when tried again."""
+
+
 class PlanUnreadable(LedgerError):
     """A plan in the ledger is none that this version of the provider can read."""
 
@@ -212,3 +217,7 @@ class TransitionRefused(LedgerError):
         self.subject = subject
         self.current = current
         self.wanted = wanted
+
+
+TRANSIENT = (ConnectionLost, LockTimeout, LedgerUnavailable)
+"""What says nothing of the work itself: nobody answered, or somebody else was in the way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
 from sqlalchemy.exc import (
     ArgumentError,
+    DBAPIError,
     IntegrityError,
     InterfaceError,
     NoSuchModuleError,
@@ -18,12 +20,14 @@ from sqlalchemy.exc import (
     StatementError,
 )
 
-from airflow_backfill_provider.errors import LedgerError
+from airflow_backfill_provider.errors import LedgerError, LedgerUnavailable
 
 LOCK_TIMEOUT_SECONDS = 30
 """How long a write waits for another process's write."""
 
 _SECRET_PARAMETERS = frozenset({"password", "sslpassword"})
+_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
+"""What SQLite says when another process holds the file, or its disk does not answer."""
 
 
 class LedgerEngine:
@@ -75,16 +79,28 @@ class LedgerEngine:
             yield
         except (OperationalError, InterfaceError) as exc:
             said = self._say(exc)
-            raise LedgerError(f"The ledger {self.address} cannot be used: {said}. {self._advice(said)}") from exc
+            kind = LedgerUnavailable if self._may_pass(exc) else LedgerError
+            raise kind(f"The ledger {self.address} cannot be used: {said}. {self._advice(said)}") from exc
         except IntegrityError as exc:
             raise LedgerError(
                 f"The ledger {self.address} refused a row that contradicts what it holds: {self._say(exc)}. "
                 "Nothing was recorded; read the backfill again before going on."
             ) from exc
         except SQLAlchemyError as exc:
-            raise LedgerError(
+            kind = LedgerUnavailable if isinstance(exc, DBAPIError) and self._may_pass(exc) else LedgerError
+            raise kind(
                 f"The ledger {self.address} could not carry out a statement: {self._say(exc)}. Nothing was recorded."
             ) from exc
+
+    def _may_pass(self, exc: DBAPIError) -> bool:
+        """Whether it is about the connection, a lock or a server that is busy with itself, and not about what was asked."""
+        if exc.connection_invalidated:
+            return True
+        if not isinstance(exc, (OperationalError, InterfaceError)):
+            return False
+        # SQLite calls a missing table operational too.
+        code = getattr(exc.orig, "sqlite_errorcode", None)
+        return self.dialect == "postgresql" or (code is not None and code & 0xFF in _PASSING)
 
     def _say(self, exc: SQLAlchemyError) -> str:
         cause = exc.orig if isinstance(exc, StatementError) and exc.orig is not None else exc

@@ -18,7 +18,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from airflow_backfill_provider.errors import BackfillError, CodeFailed, ConnectionLost, LockTimeout, Throttled
+from airflow_backfill_provider.errors import TRANSIENT, BackfillError, CodeFailed, Throttled
 from airflow_backfill_provider.identity import UNKNOWN_USER, backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
@@ -183,13 +183,13 @@ def actor(context: Context) -> str:
 
 @contextmanager
 def airflow_errors() -> Iterator[None]:
-    """Only a lost connection or a lock that was not to be had may be retried; who must wait gives its slot back."""
+    """Only what says nothing of the work itself, and an error of the team's own code, may be retried; who must wait gives its slot back."""
     try:
         yield
     except Throttled as wait:
         logging.getLogger(__name__).info("%s", wait)
         raise AirflowRescheduleException(wait.again_at) from wait  # type: ignore[no-untyped-call]
-    except (ConnectionLost, LockTimeout, CodeFailed) as error:
+    except (*TRANSIENT, CodeFailed) as error:
         raise AirflowException(str(error)) from error
     except BackfillError as error:
         raise AirflowFailException(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, WarehouseError
+from airflow_backfill_provider.errors import TRANSIENT, WarehouseError
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.recompute import write
 from airflow_backfill_provider.steps.work import Work
@@ -26,7 +26,7 @@ def aside(work: Work, plan: Plan, label: str, *ways: Recompute) -> Iterator[Stag
 def _written(work: Work, plan: Plan, writer: StageWriter, ways: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
     try:
         return write(work, plan, writer, ways[:1])
-    except (ConnectionLost, LockTimeout):
+    except TRANSIENT:
         raise
     except WarehouseError as error:
         if len(ways) == 1:

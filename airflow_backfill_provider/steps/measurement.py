@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
+from airflow_backfill_provider.errors import TRANSIENT, BackfillError
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.checks import Check, Sql
 from airflow_backfill_provider.spec.metric import ROWS, Metric, Scalar
@@ -26,7 +26,7 @@ def measure(
     When it fails, each metric is measured by itself, and where that fails too in each partition by itself; what
     cannot be measured is the engine's error.
 
-    :raises ConnectionLost, LockTimeout: which say nothing about a check; a retry may help.
+    :raises TRANSIENT: which says nothing about a check; a retry may help.
     :raises WarehouseError: the rows cannot even be counted.
     """
 
@@ -86,7 +86,7 @@ def run_sql_checks(
 def _or_error(ask: Callable[[], _Answer]) -> _Answer | BackfillError:
     try:
         return ask()
-    except (ConnectionLost, LockTimeout):
+    except TRANSIENT:
         raise
     except BackfillError as error:
         return error

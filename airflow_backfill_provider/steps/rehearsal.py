@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from airflow_backfill_provider.errors import (
+    TRANSIENT,
     BackfillError,
-    ConnectionLost,
-    LockTimeout,
     PublishRefused,
     Stopped,
     TrialFailed,
@@ -163,7 +162,7 @@ def _as_trial(staged: StagedPartition) -> Iterator[None]:
     """Say of any error that it is the rehearsal's; but a stop and what a retry may mend stay what they are."""
     try:
         yield
-    except (Stopped, ConnectionLost, LockTimeout):
+    except (Stopped, *TRANSIENT):
         raise
     except BackfillError as error:
         raise TrialFailed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.report_query import judge_report_query
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, LockTimeout
+from airflow_backfill_provider.errors import TRANSIENT, BackfillError
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.metric import Scalar
 from airflow_backfill_provider.spec_fit import afterwards
@@ -25,7 +25,7 @@ def ask_report_queries(work: Work, plan: Plan, staged: Staged) -> list[Outcome]:
 def _value(work: Work, plan: Plan, staged: Staged, query: str) -> Scalar | Exception:
     try:
         return work.warehouse.one_value(plan.target, staged, query)
-    except (ConnectionLost, LockTimeout):
+    except TRANSIENT:
         raise
     except BackfillError as error:
         return error

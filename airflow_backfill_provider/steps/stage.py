@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_backfill_provider.errors import (
+    TRANSIENT,
     BackfillError,
     CodeFailed,
-    ConnectionLost,
-    LockTimeout,
     Stopped,
     StrayWrite,
     TargetMoved,
@@ -171,7 +170,7 @@ class _Batch:
         started = time.monotonic()
         try:
             staged = write(work, self._plan, self._writer, self._recomputes(self._plan, group))
-        except (Stopped, ConnectionLost, LockTimeout, StrayWrite, TargetMoved):
+        except (Stopped, *TRANSIENT, StrayWrite, TargetMoved):
             raise
         except BackfillError as error:
             if len(group) > 1:
@@ -281,7 +280,7 @@ def _intact(work: Work, plan: Plan, candidates: Sequence[StagedPartition]) -> se
     partitions = tuple(staged.partition for staged in candidates)
     try:
         found = work.warehouse.fingerprint(plan.target, Staged(tuple(candidates)), partitions)
-    except (ConnectionLost, LockTimeout):
+    except TRANSIENT:
         raise
     except WarehouseError as error:
         if len(candidates) == 1:

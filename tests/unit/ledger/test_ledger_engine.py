@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from ledger_world import new_backfill, open_backfill
-from sqlalchemy import URL, exc, make_url, update
+from sqlalchemy import URL, exc, make_url, text, update
 
-from airflow_backfill_provider.errors import LedgerError, TransitionRefused
+from airflow_backfill_provider.errors import LedgerError, LedgerUnavailable, TransitionRefused
 from airflow_backfill_provider.ledger import engine as ledger_engine
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -113,7 +113,7 @@ def test_a_lock_that_is_never_given_back_is_reported_as_one(tmp_path: Path, monk
         ledger.upgrade()
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerError, match="Another process held it"):
+        with pytest.raises(LedgerUnavailable, match="Another process held it"):
             open_backfill(ledger)
         assert ledger.backfills() == [], "a writer does not keep readers out"
         holder.execute("ROLLBACK")
@@ -185,3 +185,23 @@ def test_a_string_and_a_parsed_url_open_the_same_ledger(ledger: Ledger, ledger_u
     with Ledger(make_url(ledger_url)) as again:
         assert again.backfill("bf1") == ledger.backfill("bf1")
         assert again.address == ledger.address
+
+
+def test_only_what_may_be_gone_the_next_time_is_called_unavailable(ledger: Ledger, tmp_path: Path):
+    passing = [
+        URL.create("postgresql+psycopg", "airflow", "", "127.0.0.1", 1, "ledger"),
+        URL.create("sqlite", database=str(tmp_path / "missing" / "ledger.db")),
+    ]
+    for url in passing:
+        with Ledger(url) as unreachable, pytest.raises(LedgerUnavailable):
+            unreachable.upgrade()
+    for asked in ("SELECT * FROM there_is_no_such_table", "SELEKT 1"):
+        with pytest.raises(LedgerError) as final, ledger._engine.read() as connection:
+            connection.execute(text(asked))
+        assert not isinstance(final.value, LedgerUnavailable), asked
+
+
+def test_a_session_that_the_server_ends_is_a_ledger_to_ask_again(postgresql_server: URL):
+    engine = ledger_engine.LedgerEngine(postgresql_server)
+    with pytest.raises(LedgerUnavailable), engine.read() as connection:
+        connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
