@@ -18,7 +18,14 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowRescheduleException
 
-from airflow_backfill_provider.errors import TRANSIENT, BackfillError, CodeFailed, Throttled
+from airflow_backfill_provider.errors import (
+    TRANSIENT,
+    BackfillError,
+    CodeFailed,
+    LedgerError,
+    RangeLocked,
+    Throttled,
+)
 from airflow_backfill_provider.identity import UNKNOWN_USER, backfill_id, require_id
 from airflow_backfill_provider.operators.stop import stop_signal
 from airflow_backfill_provider.spec.load import load_spec
@@ -193,3 +200,13 @@ def airflow_errors() -> Iterator[None]:
         raise AirflowException(str(error)) from error
     except BackfillError as error:
         raise AirflowFailException(str(error)) from error
+
+
+@contextmanager
+def live_errors() -> Iterator[None]:
+    """For tasks of a scheduled DAG, which go on by themselves: whatever the ledger says, a retry may find it otherwise."""
+    with airflow_errors():
+        try:
+            yield
+        except (LedgerError, RangeLocked) as error:
+            raise AirflowException(str(error)) from error

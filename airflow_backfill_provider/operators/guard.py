@@ -12,19 +12,20 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from airflow.sdk import BaseOperator, XComArg, get_current_context
 from airflow.sdk.definitions.context import Context
-from airflow.sdk.exceptions import AirflowException
 
-from airflow_backfill_provider.errors import RangeLocked
+from airflow_backfill_provider.errors import LedgerUnavailable
 from airflow_backfill_provider.identity import claim_id
-from airflow_backfill_provider.operators.base import AnySpec, airflow_errors, read_spec
+from airflow_backfill_provider.operators.base import AnySpec, live_errors, read_spec
 
 if TYPE_CHECKING:
     from airflow_backfill_provider.ledger.records import LiveRun
@@ -34,14 +35,18 @@ R = TypeVar("R")
 
 PATIENCE = timedelta(seconds=30)
 """How long a guard waits for a range that someone else holds, before its task fails and may be retried."""
+RELEASE_PAUSES = (1.0, 5.0)
+"""Seconds before a release is tried again that the ledger did not answer."""
+
+log = logging.getLogger(__name__)
 
 
 class RangeGuardOperator(BaseOperator):
     """Hold the range that this run writes, until a ``RangeReleaseOperator`` gives it back.
 
     The range is claimed in the ledger as a backfill claims its own: a backfill that overlaps is refused and told this
-    run. Fails, so that a retry may go on, when a backfill or another run still owns part of it after ``patience``.
-    A retry or clear of this task takes over what a dead attempt left.
+    run. Fails, so that a retry may go on, when a backfill or another run still owns part of it after ``patience``, or the ledger
+    does not answer. A retry or clear of this task takes over what a dead attempt left.
 
     :param spec: the spec of the table that is written, or the path of its YAML file. Not templated.
     :param partitions: keys of the partitions that the run writes; templated. Left out, it is the run's data interval.
@@ -76,11 +81,9 @@ class RangeReleaseOperator(BaseOperator):
         self.guard_id = guard_id
 
     def execute(self, context: Context) -> bool:
-        from airflow_backfill_provider.connections import open_ledger
-
         run = context["dag_run"]
-        with airflow_errors(), open_ledger() as ledger:
-            return ledger.release_live(claim_id(run.dag_id, run.run_id, self.guard_id, _map_index(context)))
+        with live_errors():
+            return _release(claim_id(run.dag_id, run.run_id, self.guard_id, _map_index(context)))
 
 
 def guard(
@@ -122,7 +125,8 @@ def guarded(
     """Hold the range that the run writes while the function runs; stands below ``@task``.
 
     Parameters as for :class:`RangeGuardOperator`. The range is given back however the function ends; a worker that is
-    killed leaves it to the retry of the task.
+    killed leaves it to the retry of the task. How the function ends is how the task ends, also when the ledger does not answer then:
+    the log says what is still claimed.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -141,15 +145,40 @@ def guarded(
 
 @contextmanager
 def _held(context: Context, spec: AnySpec, partitions: Sequence[str] | str, patience: timedelta) -> Iterator[None]:
-    from airflow_backfill_provider.connections import open_ledger
-
     rendered = context["task"].render_template(partitions, context)
     run = _take(context, spec, rendered, patience)
     try:
         yield
     finally:
-        with airflow_errors(), open_ledger() as ledger:
-            ledger.release_live(run.claim_id, run.attempt)
+        try:
+            _release(run.claim_id, run.attempt)
+        except Exception as error:  # whatever it is, what the function did is done
+            log.error(_NOT_RELEASED, run.claim_id, error, run.claim_id)
+
+
+def _release(claim: str, attempt: int | None = None) -> bool:
+    """Give back what the claim holds; False when it holds nothing. A ledger that does not answer is asked again.
+
+    :raises LedgerError: it did not answer even then, or refused.
+    """
+    for pause in RELEASE_PAUSES:
+        with suppress(LedgerUnavailable):
+            return _release_now(claim, attempt)
+        time.sleep(pause)
+    return _release_now(claim, attempt)
+
+
+def _release_now(claim: str, attempt: int | None) -> bool:
+    from airflow_backfill_provider.connections import open_ledger
+
+    with open_ledger() as ledger:
+        return ledger.release_live(claim, attempt)
+
+
+_NOT_RELEASED = (
+    "Claim %s could not be given back: %s The function has ended, and how it ended stands. Backfills and runs of that range are refused "
+    'until the claim is released: `airflow safe-backfill abandon %s --reason "its release failed"`.'
+)
 
 
 def _take(context: Context, written: AnySpec, partitions: Sequence[str] | str, patience: timedelta) -> LiveRun:
@@ -166,15 +195,11 @@ def _take(context: Context, written: AnySpec, partitions: Sequence[str] | str, p
         attempt=ti.try_number,
     )
     keys = [partitions] if isinstance(partitions, str) else list(partitions)
-    with airflow_errors():
+    with live_errors():
         spec = read_spec(written)
         spans = written_by_run(spec, context.get("data_interval_start"), context.get("data_interval_end"), keys)
         with open_ledger() as ledger:
-            try:
-                hold(ledger, run, spec.target.table, spans, patience=patience)
-            except RangeLocked as locked:
-                # Unlike a backfill, whoever publishes on a schedule is to try again by itself.
-                raise AirflowException(str(locked)) from locked
+            hold(ledger, run, spec.target.table, spans, patience=patience)
     context["task"].log.info("Holding %s of %s; claim %s.", ", ".join(map(str, spans)), spec.target.table, run.claim_id)
     return run
 

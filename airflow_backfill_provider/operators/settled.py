@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from airflow_backfill_provider.errors import BackfillError
-from airflow_backfill_provider.operators.base import AnySpec, airflow_errors, read_spec
+from airflow_backfill_provider.operators.base import AnySpec, live_errors, read_spec
 from airflow_backfill_provider.windows import Span, Value, Window
 
 if TYPE_CHECKING:
@@ -54,11 +54,12 @@ class PartitionSettledSensor(BaseSensorOperator):
         """Go on when everything is settled, or wait for it.
 
         :raises TaskDeferred: something is being restated.
+        :raises AirflowException: the ledger could not be read, which a retry may mend.
         """
         from airflow_backfill_provider.steps.guard import written_by_run
 
         keys = [self.partitions] if isinstance(self.partitions, str) else list(self.partitions)
-        with airflow_errors():
+        with live_errors():
             spec = read_spec(self.written_spec)
             start, end = context.get("data_interval_start"), context.get("data_interval_end")
             spans = written_by_run(spec, start, end, keys)

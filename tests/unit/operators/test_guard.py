@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +22,8 @@ from operators_world import OF_THE_DAY, Shop, wired
 from airflow_backfill_provider.cli.ledger import abandon, list_backfills
 from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.identity import backfill_id, claim_id
+from airflow_backfill_provider.ledger import engine as ledger_engine
+from airflow_backfill_provider.operators import guard as guards
 from airflow_backfill_provider.operators.guard import RangeGuardOperator, RangeReleaseOperator, guard, guarded
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.steps.guard import written_by_run
@@ -264,3 +268,80 @@ def test_what_a_run_writes_is_its_interval_or_the_partitions_it_names(shop: Shop
         written_by_run(regions, start, end)
     with pytest.raises(RequestError, match="2024-13"):
         written_by_run(shop.spec, start, end, ["2024-13-01"])
+
+
+@contextmanager
+def ledger_held(shop: Shop) -> Iterator[None]:
+    """While another process writes the ledger."""
+    with closing(sqlite3.connect(shop.folder / "ledger.db", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        yield
+        holder.execute("ROLLBACK")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_engine, "LOCK_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(guards, "RELEASE_PAUSES", (0.01,))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_guard_and_its_release_may_be_tried_again_when_the_ledger_was_held(shop: Shop) -> None:
+    run = HandRun(daily(shop))
+    for task_id in ("guard_publish", "release_publish"):
+        with ledger_held(shop), pytest.raises(AirflowException, match="Another process held it") as told:
+            run.execute(task_id)
+        assert not isinstance(told.value, AirflowFailException), "an AirflowFailException is never retried"
+        run.execute(task_id, attempt=2)
+    assert held(shop) == []
+
+
+def test_a_guard_may_be_tried_again_whatever_the_ledger_says(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", '{"conn_type": "sqlite", "host": "relative.db"}')
+    with pytest.raises(AirflowException, match="give an absolute path") as told:
+        HandRun(daily(shop)).execute("guard_publish")
+    assert not isinstance(told.value, AirflowFailException)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("ends", ["well", "badly"])
+def test_a_ledger_that_does_not_take_the_claim_back_changes_nothing_of_how_the_function_ended(
+    shop: Shop, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    run = HandRun(DAG("decorated", schedule=None))
+    inside = ExitStack()
+
+    @guarded(shop.spec, patience=SHORT)
+    def publish() -> str:
+        inside.enter_context(ledger_held(shop))
+        if ends == "badly":
+            raise ConnectionError("the warehouse does not answer")
+        return "written"
+
+    with inside:
+        if ends == "badly":
+            with pytest.raises(ConnectionError, match="the warehouse does not answer"):
+                in_task(run, publish)
+        else:
+            assert in_task(run, publish) == "written"
+    assert held(shop) == [MARCH_4]
+    (found,) = [record.getMessage() for record in caplog.records if "could not be given back" in record.getMessage()]
+    with shop.ledger() as ledger:
+        (claim,) = ledger.live_claims()
+    assert f"airflow safe-backfill abandon {claim.run.claim_id}" in found
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_ledger_that_answers_again_a_moment_later_takes_the_claim_back(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = HandRun(DAG("decorated", schedule=None))
+    inside = ExitStack()
+    monkeypatch.setattr(guards.time, "sleep", lambda seconds: inside.close())
+
+    @guarded(shop.spec, patience=SHORT)
+    def publish() -> None:
+        inside.enter_context(ledger_held(shop))
+
+    in_task(run, publish)
+    assert held(shop) == []
