@@ -148,6 +148,7 @@ class BackfillOperator(BaseOperator):
                     pause=self._pause,
                     run_id=run.run_id,
                     clear_number=clear_number,
+                    is_last_try=ti.try_number > ti.max_tries,
                     log=logging.getLogger(type(self).__module__),
                 )
             finally:

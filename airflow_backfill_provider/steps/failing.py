@@ -1,14 +1,17 @@
 """Failing fast: once a partition has failed, no other one is begun, unless the spec wants the others finished.
 
+What Airflow tries again holds back the other partitions of its own task at once, and those of other tasks once its last try has failed.
+
 The failure stands in the ledger, where every task of the run sees it. It holds back the try of the run that it happened in:
 a run that was cleared since, or another run, goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from airflow_backfill_provider.errors import HeldBack
+from airflow_backfill_provider.errors import CodeFailed, ConnectionLost, HeldBack, LockTimeout, StrayWrite, TargetMoved
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.way_on import clear_command
 from airflow_backfill_provider.steps.work import Work
@@ -17,9 +20,25 @@ FAILED_EVENT = "partitions.failed"
 
 
 def record_failure(work: Work, keys: Sequence[str], reason: str) -> None:
-    """Let every task of this try of the run know that these partitions failed, for a reason that no retry mends."""
+    """Let every task of this try of the run know that these partitions failed, and that nothing tries them again by itself."""
     detail = {"run_id": work.run_id, "clear_number": work.clear_number, "keys": list(keys), "reason": reason[:500]}
     work.ledger.record_event(work.backfill_id, FAILED_EVENT, by=work.by, detail=detail)
+
+
+def has_failed(work: Work, error: Exception) -> bool:
+    """Whether nothing tries again by itself what ended so."""
+    return work.is_last_try or not isinstance(error, (CodeFailed, ConnectionLost, LockTimeout))
+
+
+@contextmanager
+def failing_together(work: Work, keys: Sequence[str]) -> Iterator[None]:
+    """Record that all of these failed, when what happens inside ends for a reason that is no single partition's."""
+    try:
+        yield
+    except (ConnectionLost, LockTimeout, StrayWrite, TargetMoved) as error:
+        if has_failed(work, error):
+            record_failure(work, keys, str(error))
+        raise
 
 
 def require_no_failure(work: Work, plan: Plan) -> None:

@@ -20,7 +20,7 @@ from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
-from airflow_backfill_provider.steps.failing import record_failure, require_no_failure
+from airflow_backfill_provider.steps.failing import failing_together, has_failed, record_failure, require_no_failure
 from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
 from airflow_backfill_provider.steps.live import take_live, unclaimed
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
@@ -71,7 +71,8 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
         require_no_failure(work, plan)
         Budgets(work).require()
         work.run()
-        rows += stage_partitions(work, plan, pending)
+        with failing_together(work, [one.key for one in pending]):
+            rows += stage_partitions(work, plan, pending)
     elif any(record.state not in _DONE for record in records.values()):
         # The stop of the task that staged the last partition must not be cleared away.
         Budgets(work).require_amounts()
@@ -180,10 +181,9 @@ class _Batch:
                 return
             work.log.error("Partition %s failed: %s", group[0].key, error)
             self.failures[group[0].key] = error
-            tried_again = isinstance(error, CodeFailed)
-            if not tried_again:
+            if has_failed(work, error):
                 record_failure(work, [group[0].key], str(error))
-            self._is_over = self._past is not None or (self._plan.spec.compute.fail_fast and not tried_again)
+            self._is_over = self._past is not None or self._plan.spec.compute.fail_fast
             work.metrics.count(OUTCOMES, outcome="failed")
             return
         self.keep(staged, started)

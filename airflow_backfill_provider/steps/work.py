@@ -65,6 +65,8 @@ class Work:
     """The DAG run that works."""
     clear_number: int = 0
     """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
+    is_last_try: bool = True
+    """Whether nobody tries this again by himself when it fails; false while Airflow has retries left."""
     check_throttle: Callable[[], None] = go_on
     """Raises :class:`~airflow_backfill_provider.errors.Throttled` when the work must wait, and ``Stopped`` when it has for too long."""
     measure_lag: Callable[[Moment], None] = unmeasured

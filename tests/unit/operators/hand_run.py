@@ -56,6 +56,7 @@ class HandRun:
             run_id=self.run_id,
             map_index=index,
             try_number=attempt,
+            max_tries=task.retries,
             xcom_push=lambda key, value: self.xcoms.__setitem__((task.task_id, key), value),
             xcom_pull=lambda task_ids, key="return_value", **_: self.xcoms.get((task_ids, key)),
             get_dag=lambda dag_id: SimpleNamespace(is_paused=False),

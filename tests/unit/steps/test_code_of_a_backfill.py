@@ -260,7 +260,12 @@ def test_a_function_that_raises_midway_loses_its_own_partition_alone_and_may_be_
 ) -> None:
     marker = tmp_path / "marker"
     marker.touch()
-    world.spec = code("fails_once_in_the_middle", params={"marker": str(marker), "day": DAYS[1]})
+    transform = {
+        "python": "team_code:fails_once_in_the_middle",
+        "params": {"marker": str(marker), "day": DAYS[1]},
+    }
+    compute = {"conn_id": "warehouse", "partitions_per_task": 4, "fail_fast": False}
+    world.spec = make_spec(transform=transform, compute=compute)
     scoped = world.scope(**FOUR)
 
     with pytest.raises(

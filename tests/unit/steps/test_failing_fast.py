@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from steps_world import DAYS, RIGHT, World, make_spec
+import team_code
+from steps_world import DAYS, PER_DAY, RIGHT, World, make_spec
 
-from airflow_backfill_provider.errors import HeldBack, PublishRefused, ValidationFailed, WarehouseError
+from airflow_backfill_provider.errors import (
+    CodeFailed,
+    ConnectionLost,
+    HeldBack,
+    LockTimeout,
+    PublishRefused,
+    StrayWrite,
+    ValidationFailed,
+    WarehouseError,
+)
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.scope import Scoped
@@ -36,6 +49,11 @@ def broken(world: World, *, fail_fast: bool) -> Scoped:
 
 def work(world: World, clears: int = 0, run_id: str = "run 1") -> Work:
     return replace(world.work(world.id), run_id=run_id, clear_number=clears)
+
+
+def earlier(world: World) -> Work:
+    """The work of a task that Airflow tries again when it fails."""
+    return replace(work(world), is_last_try=False)
 
 
 def begun(world: World) -> list[str]:
@@ -115,3 +133,80 @@ def test_without_fail_fast_all_others_are_finished_and_the_publish_is_refused(wo
         world.publish()
     assert world.ledger.backfill(world.id).state is BackfillState.RUNNING
     assert world.published() == before
+
+
+def by_code(world: World, monkeypatch: pytest.MonkeyPatch, *, fail_fast: bool) -> tuple[Scoped, list[str]]:
+    """A plan of three tasks whose function always raises, and the partitions that it was called for."""
+    called: list[str] = []
+
+    def breaks(context: Any) -> None:
+        called.append(context.partition_key)
+        raise ValueError("the rates are not there")
+
+    monkeypatch.setattr(team_code, "returns", breaks)
+    world.spec = spec(fail_fast=fail_fast, transform={"python": "team_code:returns"})
+    return world.scope(), called
+
+
+def test_code_that_always_fails_is_called_once_in_each_try_of_a_task_and_by_nobody_after_a_last_try(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scoped, called = by_code(world, monkeypatch, fail_fast=True)
+    first, second, third = scoped.batches
+    for _ in range(2):
+        with pytest.raises(CodeFailed, match="1 of 4 partitions could not be staged; 0 others are, 3 were not begun"):
+            stage_batch(earlier(world), first.keys)
+    with pytest.raises(CodeFailed):  # what is tried again holds back no other task
+        stage_batch(earlier(world), second.keys)
+    with pytest.raises(CodeFailed):
+        stage_batch(work(world), first.keys)
+    for batch in (second, third):
+        with pytest.raises(HeldBack, match=f"{DAYS[0]} failed"):
+            stage_batch(earlier(world), batch.keys)
+    assert called == [DAYS[0], DAYS[0], DAYS[4], DAYS[0]]
+
+
+def test_without_fail_fast_code_that_fails_is_called_for_every_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scoped, called = by_code(world, monkeypatch, fail_fast=False)
+    for batch in scoped.batches:
+        with pytest.raises(CodeFailed):
+            stage_batch(work(world), batch.keys)
+    assert set(called) == set(DAYS)
+
+
+@pytest.mark.parametrize("kind", [ConnectionLost, LockTimeout])
+def test_a_task_that_loses_its_connection_holds_the_others_back_once_its_last_try_has_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[WarehouseError]
+) -> None:
+    world.spec = spec(fail_fast=True)
+    first, second, third = world.scope().batches
+
+    @contextmanager
+    def lost(*_: Any, **__: Any) -> Iterator[None]:
+        raise kind("nobody answers")
+        yield
+
+    def lose(failing: Work) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(world.warehouse, "open_stage", lost)
+            with pytest.raises(kind):
+                stage_batch(failing, first.keys)
+
+    lose(earlier(world))
+    assert stage_batch(work(world), second.keys).staged == 3
+    lose(work(world))
+    with pytest.raises(HeldBack, match=f"{DAYS[0]}, {DAYS[1]}, {DAYS[2]} failed"):
+        stage_batch(work(world), third.keys)
+
+
+def test_code_that_writes_the_published_table_is_called_by_no_other_task(world: World) -> None:
+    params = {"path": str(world.engine.path)}
+    world.spec = spec(fail_fast=True, transform={"python": "team_code:publishes_by_itself", "params": params})
+    first, second, _ = world.scope().batches
+    with pytest.raises(StrayWrite):
+        stage_batch(earlier(world), first.keys)
+    with pytest.raises(HeldBack):
+        stage_batch(earlier(world), second.keys)
+    assert len(world.amounts(DAYS[4])) == PER_DAY
