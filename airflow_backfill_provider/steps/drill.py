@@ -5,10 +5,11 @@ A drill claims no range that a real backfill could want, asks nobody, and its pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from airflow_backfill_provider.checks.report import ValidationReport
+from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.ledger.records import FinishedStage
 from airflow_backfill_provider.ledger.states import TERMINAL, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
@@ -17,7 +18,7 @@ from airflow_backfill_provider.steps.failing import FAILED_EVENT
 from airflow_backfill_provider.steps.judge import judge_partitions
 from airflow_backfill_provider.steps.recompute import one_by_one, write
 from airflow_backfill_provider.steps.work import Work
-from airflow_backfill_provider.warehouses.base import Fill, Landing, Recompute
+from airflow_backfill_provider.warehouses.base import Fingerprint, Landing, Recompute
 from airflow_backfill_provider.windows import Partition
 
 DAMAGED_EVENT = "drill.damaged"
@@ -51,6 +52,8 @@ def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
     """Stage the drill's partition again with every row twice, as if a join had doubled them, when it is among these and has rows.
 
     One that would be rejected as it is stays as it is: its rejection would prove nothing about the damage.
+
+    :raises TrialFailed: computed again it has other rows, so that what is staged is not that damage; it is not on record as damaged.
     """
     victim = plan.trial_partition
     if victim not in partitions:
@@ -64,8 +67,9 @@ def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
     (recompute,) = one_by_one(plan, [victim])
     attempts = work.ledger.start_staging(work.backfill_id, [victim.key], owner=work.by, intent=plan.intent_hash)
     with work.warehouse.open_stage(plan.target, work.backfill_id, "drill") as writer:
-        (staged,) = write(work, plan, writer, [_twice(recompute)])
+        (staged,) = write(work, plan, writer, [recompute], damage=_twice)
     mark = staged.fingerprint
+    _require_damaged(plan, victim, record.rows, mark)
     finished = FinishedStage(
         victim.key, attempts[victim.key], staged.location, mark.rows, mark.digest, mark.method, 0.0
     )
@@ -80,19 +84,28 @@ def damage(work: Work, plan: Plan, partitions: Sequence[Partition]) -> None:
     work.log.warning("Drill: every row of %s is staged twice, on purpose.", victim.key)
 
 
+def _require_damaged(plan: Plan, victim: Partition, before: int, mark: Fingerprint) -> None:
+    # Published rows that are kept beside those of a SELECT are not doubled, and what is made from staged rows is made from published ones here.
+    in_part = plan.spec.publish.keep_unmatched or plan.spec.transform.is_chained
+    if mark.rows == 2 * before or (in_part and mark.rows > before):
+        return
+    raise TrialFailed(
+        f"The drill was to stage every row of {victim.key} twice: it has {before} rows, and {mark.rows} were staged instead of {2 * before}. "
+        "So it comes out otherwise each time that it is computed, or its source moved meanwhile. Nothing was published. Look at what it "
+        "reads, then drill again."
+    )
+
+
 def _twice(recompute: Recompute) -> Recompute:
     if (fill := recompute.fill) is not None:
-        return replace(recompute, fill=_both(fill))
+
+        def filled_twice(landing: Landing) -> None:
+            fill(landing)
+            landing.double()
+
+        return replace(recompute, fill=filled_twice)
     rows = f"SELECT * FROM (\n{recompute.select}\n)"  # noqa: S608 - our own SELECT
     return replace(recompute, select=f"{rows} AS once UNION ALL {rows} AS again")
-
-
-def _both(fill: Fill) -> Callable[[Landing], None]:
-    def twice(landing: Landing) -> None:
-        fill(landing)
-        fill(landing)
-
-    return twice
 
 
 def ended(ledger: Ledger, backfill_id: str) -> DrillEnd | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -54,12 +54,24 @@ def _recompute(plan: Plan, partitions: tuple[Partition, ...], interval: Partitio
     return plan.recomputer.recompute(partitions, interval, plan.source_versions)
 
 
-def write(work: Work, plan: Plan, writer: StageWriter, recomputes: Sequence[Recompute]) -> tuple[StagedPartition, ...]:
+def _as_it_is(recompute: Recompute) -> Recompute:
+    return recompute
+
+
+def write(
+    work: Work,
+    plan: Plan,
+    writer: StageWriter,
+    recomputes: Sequence[Recompute],
+    damage: Callable[[Recompute], Recompute] = _as_it_is,
+) -> tuple[StagedPartition, ...]:
     """Stage these, watching what is published while code of the team's own runs.
+
+    ``damage`` makes of each what a drill stages in its place, once it is known where it runs.
 
     :raises StrayWrite: published rows changed meanwhile; nothing of it counts as staged.
     """
-    recomputes = [sent(work, plan, recompute) for recompute in recomputes]
+    recomputes = [damage(sent(work, plan, recompute)) for recompute in recomputes]
     of_code = [partition for recompute in recomputes if recompute.fill for partition in recompute.partitions]
     with watched(work, plan, of_code) if of_code else nullcontext():
         return writer.write(*recomputes)

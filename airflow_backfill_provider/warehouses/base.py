@@ -419,6 +419,13 @@ class Landing(Protocol):
         """
         ...
 
+    def double(self) -> None:
+        """Have every row that is there once more, as if a join had doubled them: what a drill damages.
+
+        :raises WarehouseError: the engine could not.
+        """
+        ...
+
     def settle(self) -> None:
         """Keep what code wrote by :attr:`connection`, once it has returned.
 

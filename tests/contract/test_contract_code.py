@@ -92,6 +92,15 @@ def test_several_pieces_of_code_are_kept_in_one_write_each_for_its_own_partition
     assert [entry.fingerprint.rows for entry in staged] == [3, 1]
 
 
+def test_what_code_gave_can_be_doubled_for_a_drill(orders: World) -> None:
+    def twice(landing: Landing) -> None:
+        landing.add(list(ROWS))
+        landing.double()
+
+    (staged,) = kept(orders, twice).partitions
+    assert staged.fingerprint == selected(orders, (*ROWS, *ROWS)).fingerprint
+
+
 def test_rows_of_code_outside_its_partition_are_refused_and_nothing_is_kept(orders: World) -> None:
     strays = [ROWS[0], ROWS[1] | {"order_date": date(2024, 1, 3)}, ROWS[2] | {"order_date": None}]
 

@@ -38,5 +38,8 @@ class DatabricksLanding:
         """Its rows are read where they are, in a statement that holds them to the partition: see :attr:`filled`."""
         self.filled = address["staging_table"]
 
+    def double(self) -> None:
+        self.filled = f"(SELECT * FROM {self.filled} UNION ALL SELECT * FROM {self.filled})"
+
     def settle(self) -> None:
         """Nothing is open: every statement is a commit of its own."""

@@ -98,6 +98,11 @@ class DuckDBLanding:
         self.add(rows)
         file.unlink()
 
+    def double(self) -> None:
+        self._require_sound()
+        with translated("Doubling what the code gave"):
+            self._session.run(f"INSERT INTO {self._table} SELECT * FROM {self._table}")
+
     def settle(self) -> None:
         """Commit what code left open; nothing when it left nothing.
 

@@ -713,6 +713,9 @@ class MemoryLanding:
     def collect(self, address: Mapping[str, str]) -> None:
         raise WarehouseError("The in-memory warehouse is in its process alone; return the rows.")
 
+    def double(self) -> None:
+        self.rows *= 2
+
     def settle(self) -> None:
         """Nothing: there is no connection to write by."""
 

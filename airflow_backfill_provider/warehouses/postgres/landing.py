@@ -56,9 +56,13 @@ class PostgresLanding:
         return {"staging_table": self.table}
 
     def collect(self, address: Mapping[str, str]) -> None:
-        other = address["staging_table"]
-        if other == self.table:
-            return
+        if (other := address["staging_table"]) != self.table:
+            self._copy_from(other)
+
+    def double(self) -> None:
+        self._copy_from(self.table)
+
+    def _copy_from(self, other: str) -> None:
         connection, names = self.connection, quote_all(self.columns)
         with translated(f"Taking over the rows of {other}"):
             connection.execute(f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {other}".encode())

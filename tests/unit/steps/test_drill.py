@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import team_code
 from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
@@ -12,7 +13,7 @@ from airflow_backfill_provider.errors import NotApproved, PublishRefused, Reques
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.spec.drill import with_range
 from airflow_backfill_provider.spec.request import Mode, Request
-from airflow_backfill_provider.steps.drill import DrillEnd, ended
+from airflow_backfill_provider.steps.drill import DAMAGED_EVENT, DrillEnd, ended
 from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.scope import Run
@@ -161,3 +162,36 @@ def test_an_ended_drill_says_how_it_came_out_and_a_real_backfill_nothing(world: 
     world.run_id = "run 1"
     world.run(**RANGE)
     assert ended(world.ledger, world.id) is None
+
+
+def test_code_is_damaged_in_what_it_gave_and_called_once_for_that(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns, called = team_code.returns, []
+
+    def counted(context: Any) -> list[dict[str, Any]]:
+        called.append(context.partition_key)
+        return returns(context)
+
+    monkeypatch.setattr(team_code, "returns", counted)
+    world.spec = make_spec(transform={"python": "team_code:returns"})
+    end = drilled(world, start_date=DAYS[0], end_date=DAYS[0])
+    assert end.passed, end.found
+    assert called == [DAYS[0]] * 3, "twice by the trial, whose rows are staged, and once for the damage"
+
+
+def test_rows_that_are_not_twice_those_before_are_not_called_damaged(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns, called = team_code.returns, []
+
+    def loses_a_row(context: Any) -> list[dict[str, Any]]:
+        called.append(context.partition_key)
+        return returns(context)[len(called) > 2 :]
+
+    monkeypatch.setattr(team_code, "returns", loses_a_row)
+    world.spec = make_spec(transform={"python": "team_code:returns"})
+    end = drilled(world, start_date=DAYS[0], end_date=DAYS[0])
+    assert (end.passed, end.damaged) == (False, "")
+    assert world.ledger.events(world.id, DAMAGED_EVENT) == []
+    assert left(world) == []

@@ -23,8 +23,12 @@ from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.recompute import Progress
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.steps.drill import DAMAGED_EVENT
+from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
+from airflow_backfill_provider.steps.whole_drill import drill
 from airflow_backfill_provider.steps.work import Work, utc_now
 
 RIGS: list[Any] = [InterruptedDuckDB]
@@ -146,6 +150,19 @@ def test_the_whole_life_of_a_backfill_by_runs_elsewhere(world: World) -> None:
     assert {item.kind for item in world.warehouse.storage()} == {"stage", "backup"}
     world.rollback()
     assert world.published() == old
+
+
+def test_a_drill_damages_what_one_run_elsewhere_gave(world: World) -> None:
+    team, before = Team(world), world.published()
+    world.run_id = "drill 1"
+    request = Request.from_conf(ONE | {"drill": True})
+    end = drill(team.work(), request, Run("backfill__orders", world.run_id, "ann"))
+    assert end.passed, end.found
+    assert end.damaged == DAYS[0]
+    (damaged,) = world.ledger.events(world.id, DAMAGED_EVENT)
+    assert (damaged.detail["rows"], damaged.detail["damaged_rows"]) == (PER_DAY, 2 * PER_DAY)
+    assert len(team.runs) == 3, "two of the trial, and one for the damage"
+    assert world.published() == before
 
 
 def test_its_failure_is_ours_and_what_it_gives_later_is_not_taken(world: World) -> None:
