@@ -26,6 +26,7 @@
     ├── WarehouseError             the engine said no
     │   ├── PartitionOverrun       staged rows lie outside their partition
     │   ├── ConnectionLost         may work when tried again
+    │   │   └── RunLeftOpen        a run elsewhere may go on, and the next attempt goes on with it
     │   └── LockTimeout            the engine's lock was not to be had in time; may work when tried again
     ├── ReportNotWritten           the report's files could not be written; the ledger still has what they say
     └── LedgerError                the ledger said no, or cannot be read
@@ -187,6 +188,10 @@ class PartitionOverrun(WarehouseError):
 
 class ConnectionLost(WarehouseError):
     """The connection broke; the same call may work when tried again."""
+
+
+class RunLeftOpen(ConnectionLost):
+    """How a run elsewhere is, or its rows, could not be had; it was not ended, and the next attempt goes on with it."""
 
 
 class LockTimeout(WarehouseError):

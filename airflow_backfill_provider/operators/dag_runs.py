@@ -10,7 +10,8 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
 
-from airflow_backfill_provider.errors import CodeFailed
+from airflow_backfill_provider.errors import BackfillError, CodeFailed, ConnectionLost
+from airflow_backfill_provider.operators.refusals import REFUSALS
 from airflow_backfill_provider.spec.dag_run import DagRunSpec
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class DagRuns:
                 self._require_unpaused("a run of it")
                 self._trigger(name, told)
         except AirflowRuntimeError as error:
-            raise CodeFailed(
-                f"The DAG {self._dag.dag_id} could not be triggered: {error}. Nothing was staged."
+            raise _unanswered(
+                error, f"The DAG {self._dag.dag_id} could not be triggered: {error}. Nothing was staged."
             ) from error
         return name
 
@@ -56,7 +57,7 @@ class DagRuns:
                 self._require_unpaused(f"its run {handle}")
                 return Progress(is_over=False)
         except AirflowRuntimeError as error:
-            raise CodeFailed(f"The run {handle} of {self._dag.dag_id} cannot be looked at: {error}.") from error
+            raise _unanswered(error, f"The run {handle} of {self._dag.dag_id} cannot be looked at: {error}.") from error
         failure = (
             "" if state == "success" else f"the run of the DAG {self._dag.dag_id} is {state}; its tasks' logs say why."
         )
@@ -91,3 +92,9 @@ class DagRuns:
                 ).raise_for_status()
         except (AirflowException, AirflowRuntimeError, httpx.HTTPError, KeyError, ValueError) as error:
             raise CodeFailed(f"{conn_id}: {type(error).__name__}") from error
+
+
+def _unanswered(error: AirflowRuntimeError, said: str) -> BackfillError:
+    """The refusal, or that nobody could be asked."""
+    status = (error.error.detail or {}).get("status_code")
+    return CodeFailed(said) if status in REFUSALS else ConnectionLost(said)

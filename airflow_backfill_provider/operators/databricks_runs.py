@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from airflow.providers.databricks.exceptions import DatabricksApiError
 from airflow.providers.databricks.hooks.databricks import DatabricksHook
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_backfill_provider.errors import CodeFailed
+from airflow_backfill_provider.errors import CodeFailed, ConnectionLost
+from airflow_backfill_provider.operators.refusals import REFUSALS
 from airflow_backfill_provider.spec.databricks_job import DatabricksJobSpec
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ class DatabricksRuns:
         try:
             yield
         except (AirflowException, OSError) as error:
-            raise CodeFailed(f"{failed}: {error} Nothing was staged.") from error
+            is_refused = isinstance(error, DatabricksApiError) and error.http_status_code in REFUSALS
+            raise (CodeFailed if is_refused else ConnectionLost)(f"{failed}: {error} Nothing was staged.") from error
 
 
 _OVER = frozenset({"TERMINATED", "SKIPPED", "INTERNAL_ERROR"})

@@ -27,7 +27,11 @@ class Progress:
 
 
 class Elsewhere(Protocol):
-    """Where the runs are. Each call raises :class:`~airflow_backfill_provider.errors.CodeFailed` when nobody answers."""
+    """Where the runs are.
+
+    Each call raises :class:`~airflow_backfill_provider.errors.CodeFailed` when it is refused, and
+    :class:`~airflow_backfill_provider.errors.ConnectionLost` when nobody answers, which says nothing of the run.
+    """
 
     def submit(self, name: str, told: Mapping[str, Any]) -> str:
         """Begin a run of this name; where there is one already, nothing is begun. The handle of it."""

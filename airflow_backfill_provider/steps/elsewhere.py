@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any
 
-from airflow_backfill_provider.errors import BackfillError, CodeFailed, Stopped
+from airflow_backfill_provider.errors import TRANSIENT, BackfillError, CodeFailed, ConnectionLost, RunLeftOpen, Stopped
 from airflow_backfill_provider.plan import Plan
-from airflow_backfill_provider.recompute import Elsewhere
+from airflow_backfill_provider.recompute import Elsewhere, Progress
 from airflow_backfill_provider.recompute.elsewhere import told_of
 from airflow_backfill_provider.spec.elsewhere import ElsewhereSpec
 from airflow_backfill_provider.spec.quantities import write_duration
@@ -27,6 +27,8 @@ BEGUN_EVENT = "elsewhere.begun"
 """It was submitted; its line has the run's name, and the handle by which it is looked at and ended."""
 OVER_EVENT = "elsewhere.over"
 """Nobody waits for that run any more, with the reason."""
+PATIENCE = timedelta(minutes=10)
+"""How long nobody may answer how a run is, before it is left open for the next attempt."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,11 @@ class Errand:
 
 
 def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
-    """The recompute whose landing a run elsewhere fills."""
+    """The recompute whose landing a run elsewhere fills.
+
+    Filling it raises :class:`RunLeftOpen` when nobody answered, be it for the run, its rows or the ledger: the run is neither ended nor
+    forgotten, and the next attempt goes on with it.
+    """
     transform = plan.spec.transform
     if not isinstance(transform, ElsewhereTransform):
         return recompute
@@ -56,10 +62,14 @@ def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
         try:
             _wait(work, work.elsewhere(plan.spec), errand, told, runs)
             landing.collect(errand.address)
+            _over(work, partition, errand, "its rows were taken")
+        except TRANSIENT as unheard:
+            raise RunLeftOpen(
+                f"{errand.name} was left as it is, and may go on: {unheard} It was not ended; the next attempt of this task goes on with it."
+            ) from unheard
         except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
             _over(work, partition, errand, f"{type(error).__name__}: {error}")
             raise
-        _over(work, partition, errand, "its rows were taken")
 
     return replace(recompute, fill=fill)
 
@@ -67,7 +77,8 @@ def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
 def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, Any], runs: ElsewhereSpec) -> None:
     """Wait until the run is over.
 
-    :raises CodeFailed: it failed, took too long, or nobody could tell; one that took too long was cancelled.
+    :raises CodeFailed: it failed, was refused, or took too long; one that took too long was cancelled.
+    :raises ConnectionLost: nobody has answered for :data:`PATIENCE`; it was not cancelled.
     :raises Stopped: a stop signal is set; the run was cancelled.
     """
     handle = errand.handle
@@ -78,7 +89,8 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
             work.ledger.record_event(work.backfill_id, BEGUN_EVENT, by=work.by, detail=detail)
         work.log.info("Waiting for %s.", errand.name)
         until = errand.asked_at + runs.timeout
-        while not (progress := elsewhere.look(handle)).is_over:
+        look = _Look(work, elsewhere, errand.name, handle)
+        while not (progress := look()).is_over:
             if (left := (until - work.now()).total_seconds()) <= 0:
                 raise CodeFailed(
                     f"{errand.name} was not over after {write_duration(runs.timeout)}, the timeout of the transform, and was ended; nothing "
@@ -86,6 +98,8 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
                 )
             work.pause(min(left, runs.poll_every.total_seconds()))
             work.check_stop()
+    except TRANSIENT:
+        raise
     except BaseException as error:
         if handle is not None:
             _cancel(work, elsewhere, errand, handle)
@@ -94,6 +108,29 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
         raise
     if progress.failure:
         raise CodeFailed(f"{errand.name} failed: {progress.failure} Nothing of it was kept.")
+
+
+class _Look:
+    """Looks how far one run is; while nobody answers it goes on as far as is known."""
+
+    def __init__(self, work: Work, elsewhere: Elsewhere, name: str, handle: str) -> None:
+        self._work, self._elsewhere, self._name, self._handle = work, elsewhere, name, handle
+        self._heard_at = work.now()
+
+    def __call__(self) -> Progress:
+        """How far it is.
+
+        :raises ConnectionLost: nobody has answered for :data:`PATIENCE`.
+        """
+        try:
+            progress = self._elsewhere.look(self._handle)
+        except ConnectionLost as unheard:
+            if self._work.now() - self._heard_at >= PATIENCE:
+                raise
+            self._work.log.warning("%s is waited for, although nobody answers how it is: %s", self._name, unheard)
+            return Progress(is_over=False)
+        self._heard_at = self._work.now()
+        return progress
 
 
 def _cancel(work: Work, elsewhere: Elsewhere, errand: Errand, handle: str) -> None:

@@ -27,6 +27,7 @@ from airflow_backfill_provider.warehouses.databricks.session import Session
 from airflow_backfill_provider.warehouses.databricks.statements import Statements
 from airflow_backfill_provider.warehouses.databricks.storage import Storage
 from airflow_backfill_provider.warehouses.databricks.versions import pin
+from airflow_backfill_provider.warehouses.landed import dropped_afterwards
 from airflow_backfill_provider.warehouses.relational.dialect import EMPTY_DIGEST
 from airflow_backfill_provider.warehouses.relational.statements import Buckets, Piece, fingerprints
 from airflow_backfill_provider.windows import Partition, describe, merge
@@ -109,7 +110,8 @@ class DatabricksStage:
     def _landed(self, fill: Fill) -> Iterator[str]:
         """Fill a table that is gone afterwards; the one that was filled, as SQL."""
         location = self._storage.new_location("stage", self._backfill_id, "landing")
-        try:
+        # The session may be cancelled by the time that it is dropped.
+        with dropped_afterwards(lambda: self._drop(location)):
             self._storage.create(self._session, location, self._backfill_id, f"({self._columns()}) USING delta")
             found = describe_table(self._session, f"{self._storage.schema}.{location}")
             landing = DatabricksLanding(found.place.sql, self._target)
@@ -117,9 +119,6 @@ class DatabricksStage:
             landing.settle()
             self._session.begin_again()
             yield landing.filled
-        finally:
-            # The session may be cancelled by now.
-            self._drop(location)
 
     def filled(self, partitions: Sequence[Partition]) -> tuple[StagedPartition, ...]:
         """What the stage holds of each partition."""

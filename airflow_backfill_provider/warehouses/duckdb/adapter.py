@@ -52,6 +52,7 @@ from airflow_backfill_provider.warehouses.duckdb.swaps import VERSION, drop_vers
 from airflow_backfill_provider.warehouses.duckdb.target import aliases
 from airflow_backfill_provider.warehouses.duckdb.target import describe as describe_target
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
+from airflow_backfill_provider.warehouses.landed import dropped_afterwards
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement
 from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
@@ -188,7 +189,7 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
         """Run code on a file of its own, which the session can read then; see :data:`relational.stage.Lands`."""
         location = self._files.new_location("stage", backfill_id, label)
         handed_over = self._files.path(location).with_suffix(".parquet")
-        try:
+        with dropped_afterwards(lambda: self._files.drop(location)):
             with self._door.session_for_code() as own, ExitStack() as inside:
                 database = own.attach(self._files.path(location), options=WRITABLE)
                 landing = DuckDBLanding(
@@ -199,8 +200,6 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
             alias = session.attach(self._files.path(location))
             yield f"{alias}.{TABLE}"
             session.let_go(alias)
-        finally:
-            self._files.drop(location)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

@@ -41,6 +41,7 @@ from airflow_backfill_provider.warehouses.base import (
     untold,
 )
 from airflow_backfill_provider.warehouses.clocks import AS_TYPED, Reading
+from airflow_backfill_provider.warehouses.landed import dropped_afterwards
 from airflow_backfill_provider.warehouses.postgres import catalog
 from airflow_backfill_provider.warehouses.postgres.dialect import DIALECT
 from airflow_backfill_provider.warehouses.postgres.errors import cause, told, translated
@@ -213,7 +214,7 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             location = self._storage.create(session, "stage", backfill_id, label, place, columns)
             self._storage.refuse_wider(session, location, place)
         table = self._storage.sql(location)
-        try:
+        with dropped_afterwards(lambda: self._storage.drop(session, location)):
             with ExitStack() as inside:
                 landing = PostgresLanding(
                     table, target, lambda: inside.enter_context(self._sessions.session_for_code())
@@ -221,8 +222,6 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
                 fill(landing)
                 landing.settle()
             yield table
-        finally:
-            self._storage.drop(session, location)
 
     def back_up(
         self, target: Target, backfill_id: str, partitions: Sequence[Partition], *, label: str

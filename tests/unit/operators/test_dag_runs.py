@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from airflow_backfill_provider.errors import CodeFailed
+from airflow_backfill_provider.errors import CodeFailed, ConnectionLost
 from airflow_backfill_provider.operators.dag_runs import DagRuns
 from airflow_backfill_provider.spec.dag_run import DagRunSpec
 
@@ -21,6 +21,8 @@ class Supervisor:
 
     runs: dict[str, str]
     is_paused: bool = False
+    status: int = 404
+    """What the API server answers when it has no answer."""
 
     def get_dag(self, dag_id: str) -> Any:
         return SimpleNamespace(is_paused=self.is_paused)
@@ -30,7 +32,9 @@ class Supervisor:
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
         if run_id not in self.runs:
-            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.GENERIC_ERROR))
+            raise AirflowRuntimeError(
+                ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": self.status})
+            )
         return self.runs[run_id]
 
 
@@ -66,3 +70,9 @@ def test_a_run_that_failed_says_where_to_look() -> None:
 def test_a_run_that_nobody_knows_cannot_be_looked_at() -> None:
     with pytest.raises(CodeFailed, match="r1 of theirs cannot be looked at"):
         runs(Supervisor({})).look("r1")
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+def test_an_api_server_that_does_not_answer_says_nothing_of_the_run(status: int) -> None:
+    with pytest.raises(ConnectionLost, match="r1 of theirs cannot be looked at"):
+        runs(Supervisor({}, status=status)).look("r1")

@@ -17,7 +17,16 @@ from killed_step import Place
 from killing import die, survives
 from steps_world import DAYS, PER_DAY, World, make_spec
 
-from airflow_backfill_provider.errors import CodeFailed, SpecError, Stopped, StrayWrite, TransformRefused
+from airflow_backfill_provider.errors import (
+    CodeFailed,
+    ConnectionLost,
+    LedgerUnavailable,
+    RunLeftOpen,
+    SpecError,
+    Stopped,
+    StrayWrite,
+    TransformRefused,
+)
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.recompute import Progress
@@ -25,6 +34,7 @@ from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.drill import DAMAGED_EVENT
+from airflow_backfill_provider.steps.elsewhere import BEGUN_EVENT
 from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
@@ -207,6 +217,78 @@ def test_a_stop_ends_the_run(on_duckdb: World) -> None:
     team.looks = 0
     assert stage_batch(team.work(), keys).rows == PER_DAY
     assert len(team.runs) == 2, "a run that was ended is not gone on with"
+
+
+@dataclass
+class Unheard(Team):
+    """So many looks are not answered."""
+
+    silent: int = 2
+
+    def look(self, handle: str) -> Progress:
+        if self.silent:
+            self.silent -= 1
+            raise ConnectionLost("503 Service Unavailable.")
+        return super().look(handle)
+
+
+def test_a_look_that_nobody_answers_ends_no_run(world: World) -> None:
+    team = Unheard(world, silent=2)
+    assert stage_batch(team.work(), world.scope(**ONE).batches[0].keys).rows == PER_DAY
+    assert (len(team.asked), team.silent, team.cancelled) == (1, 0, [])
+
+
+def test_a_run_of_which_nobody_tells_for_long_is_left_open_and_the_next_attempt_takes_its_rows(world: World) -> None:
+    world.spec = by_dag(poll_every="5m")
+    team, clock = Unheard(world, silent=100), [utc_now()]
+
+    def pause(seconds: float) -> None:
+        clock[0] += timedelta(seconds=seconds)
+
+    keys = world.scope(**ONE).batches[0].keys
+    with pytest.raises(RunLeftOpen, match=r"503.*It was not ended; the next attempt"):
+        stage_batch(team.work(pause=pause, now=lambda: clock[0]), keys)
+    assert (100 - team.silent, team.cancelled) == (3, [])
+
+    (name,) = team.runs
+    team.write(name)  # while nobody waits
+    team.silent, team.looks, team.writes = 0, 0, False
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert (team.asked, team.cancelled) == ([name], [])
+
+
+def test_a_ledger_that_is_away_when_a_run_has_begun_leaves_the_run_to_the_next_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.ledger.record_event
+
+    def away(backfill_id: str, kind: str, **named: Any) -> None:
+        if kind == BEGUN_EVENT:
+            raise LedgerUnavailable("The ledger cannot be used.")
+        record(backfill_id, kind, **named)
+
+    team, keys = Team(world), world.scope(**ONE).batches[0].keys
+    monkeypatch.setattr(world.ledger, "record_event", away)
+    with pytest.raises(RunLeftOpen):
+        stage_batch(team.work(), keys)
+    monkeypatch.undo()
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert (len(team.runs), team.cancelled) == (1, [])
+
+
+def test_a_run_whose_begin_nobody_answered_is_asked_for_again_by_its_name(world: World) -> None:
+    class Lost(Team):
+        def submit(self, name: str, told: Mapping[str, Any]) -> str:
+            handle = super().submit(name, told)
+            if len(self.asked) == 1:
+                raise ConnectionLost("Read timed out.")
+            return handle
+
+    team, keys = Lost(world), world.scope(**ONE).batches[0].keys
+    with pytest.raises(RunLeftOpen):
+        stage_batch(team.work(), keys)
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 1
 
 
 def test_a_run_is_not_waited_for_longer_than_its_timeout_which_begins_when_it_was_asked_for(
