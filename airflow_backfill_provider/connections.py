@@ -48,6 +48,26 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
     )
 
 
+def warehouse_to_undo(planned: BackfillSpec, conn_id: str) -> Warehouse:
+    """Open the warehouse behind a connection, with the timeouts of the spec that a plan froze; the caller closes it.
+
+    Whether the compute is the live pipeline's is not asked again: that is about what a backfill computes, and a
+    ``live_conn_id`` that is gone since must not close the way back.
+
+    :raises SpecError: as :func:`warehouse_at`.
+    """
+    return warehouse_at(
+        conn_id,
+        lock_timeout=planned.publish.lock_timeout,
+        statement_timeout=planned.compute.statement_timeout,
+    )
+
+
+def is_connection(conn_id: str) -> bool:
+    """Whether Airflow knows a connection of that name."""
+    return _connection(conn_id) is not None
+
+
 def warehouse_at(conn_id: str, *, sharers: int = 1, **timeouts: timedelta) -> Warehouse:
     """Open the warehouse behind a connection; the caller closes it.
 

@@ -202,6 +202,30 @@ def get_cli_commands() -> list[GroupCommand]:
                     ),
                 ),
                 ActionCommand(
+                    name="rollback",
+                    help="Restore what a backfill published, by its id alone; needs neither its spec nor its DAGs",
+                    description="As the task of rollback__<name> does it: the kill switch does not hold it back, a second call does nothing, "
+                    "and one that was cut off is gone on with. It runs here, so this host must reach the warehouse.",
+                    func=_lazy("way_back", "rollback"),
+                    args=(
+                        _BACKFILL_ID,
+                        _argument(
+                            "--force",
+                            help="restore even though the range changed since; what gets overwritten is backed up",
+                            action="store_true",
+                        ),
+                        _argument(
+                            "--restore-overwritten",
+                            help="bring back what a forced rollback overwrote, instead",
+                            action="store_true",
+                        ),
+                        _argument(
+                            "--conn-id",
+                            help="another connection that leads to its warehouse; default: that of its plan",
+                        ),
+                    ),
+                ),
+                ActionCommand(
                     name="accept",
                     help="Complete a backfill that is published_unverified, as its range is now",
                     func=_lazy("ledger", "accept_published"),

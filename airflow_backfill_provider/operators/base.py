@@ -33,6 +33,7 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Mode
 
 if TYPE_CHECKING:
+    from airflow_backfill_provider.ledger.store import Ledger
     from airflow_backfill_provider.steps.work import Work
     from airflow_backfill_provider.warehouses.base import Warehouse
 
@@ -112,7 +113,7 @@ class BackfillOperator(BaseOperator):
     @contextmanager
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
-        from airflow_backfill_provider.connections import open_ledger, warehouse_for
+        from airflow_backfill_provider.connections import open_ledger
         from airflow_backfill_provider.operators.elsewhere import elsewhere_of
         from airflow_backfill_provider.operators.stats import AirflowStats
         from airflow_backfill_provider.operators.throttle import measure
@@ -121,10 +122,8 @@ class BackfillOperator(BaseOperator):
 
         run, ti = context["dag_run"], context["ti"]
         with airflow_errors(), open_ledger() as ledger:
-            warehouse = self._warehouse = warehouse_for(
-                self.spec, sharers=self.spec.compute.max_concurrency if self.runs_beside_others else 1
-            )
             found = self.which(context)
+            warehouse = self._warehouse = self.open_warehouse(ledger, found)
             by = f"{actor(context)} via {ti.task_id}[{ti.map_index}] try {ti.try_number} of {run.run_id}"
             metrics = AirflowStats(self.spec.name)
             clear_number = getattr(run, "clear_number", None) or 0
@@ -154,6 +153,12 @@ class BackfillOperator(BaseOperator):
             finally:
                 self._warehouse = None
                 warehouse.close()
+
+    def open_warehouse(self, ledger: Ledger, backfill_id: str) -> Warehouse:
+        """The warehouse to work on; the caller closes it."""
+        from airflow_backfill_provider.connections import warehouse_for
+
+        return warehouse_for(self.spec, sharers=self.spec.compute.max_concurrency if self.runs_beside_others else 1)
 
     def on_kill(self) -> None:
         """End the statement that is running, whose writes are rolled back, the dbt that compiles, and the wait for a run elsewhere."""

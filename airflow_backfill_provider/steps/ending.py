@@ -30,8 +30,8 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False) -> None:
     state = work.ledger.backfill(work.backfill_id).state
     if state in WRITTEN or written.published:
         raise PublishRefused(
-            f"Backfill {work.backfill_id} is {state}: rows of it are published. Roll it back with rollback__{work.spec.name}, or "
-            "clear its report task to complete it."
+            f"Backfill {work.backfill_id} is {state}: rows of it are published. Roll it back (airflow safe-backfill rollback "
+            f"{work.backfill_id}), or clear its report task to complete it."
         )
     work.ledger.move(work.backfill_id, BackfillState.EXPIRED, by=work.by, reason=reason)
 

@@ -64,6 +64,6 @@ def way_on(backfill: BackfillRecord) -> str:
                 f'airflow safe-backfill accept {found} --reason "…" Or put the old rows back: {rollback}'
             )
         case BackfillState.COMPLETED:
-            return f"It is done. To undo it: {rollback}"
+            return f"It is done. To undo it: {rollback} Without its spec: airflow safe-backfill rollback {found}"
         case BackfillState.ROLLED_BACK | BackfillState.EXPIRED:
             return f"It is over. Publishing the range takes a new backfill: airflow dags trigger {backfill.dag_id}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from typing import Any
 import duckdb_outside
 from airflow.sdk import DAG
 
+import airflow_backfill_provider
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
 from airflow_backfill_provider.operators.base import AnySpec
@@ -19,6 +23,7 @@ from airflow_backfill_provider.operators.validate_partition import ValidateParti
 from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
 
+ROOT = Path(airflow_backfill_provider.__file__).parents[1]
 SPEC = """\
 name: orders
 target: {table: analytics.orders, partition_by: order_date, key: [order_id]}
@@ -50,6 +55,12 @@ class Shop:
 
     def ledger(self) -> Ledger:
         return Ledger(f"sqlite:///{self.folder / 'ledger.db'}")
+
+    def airflow(self, *words: str, program: tuple[str, ...] = ("-m", "airflow")) -> subprocess.CompletedProcess[str]:
+        """Airflow's own command line, in a process of its own; its database is empty unless a test migrates it."""
+        env = {**os.environ, "AIRFLOW_HOME": str(self.folder / "home"), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, *program, *words]
+        return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
     def corrected(self) -> list[int]:
         """The days of March 2024 that hold the right amounts."""
