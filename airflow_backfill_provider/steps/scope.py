@@ -10,6 +10,7 @@ from airflow_backfill_provider.batches import MOST_TASKS, Batch
 from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import REVISED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.planning import build_plan, require_unpublished
 from airflow_backfill_provider.recompute import with_compiled_model
@@ -227,7 +228,9 @@ def _heeded(work: Work, plan: Plan, asked: str) -> bool:
     """Whether this run's restage happened already: its conf says so for ever, and clearing it must not start over."""
     if _intent_of(work, plan) != plan.intent_hash:
         return False
-    return any(asked in str(event.detail.get("reason", "")) for event in work.ledger.events(plan.backfill_id))
+    # A revision gives what was asked for first; another run's id may begin with this one's.
+    revisions = work.ledger.events(plan.backfill_id, REVISED_EVENT)
+    return any(f"{event.detail['reason']}; ".startswith(f"{asked}; ") for event in revisions)
 
 
 def _intent_of(work: Work, plan: Plan) -> str:

@@ -26,6 +26,7 @@ from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.validate import validate_batch, validate_range
+from airflow_backfill_provider.steps.watch import RELEASED_EVENT
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 
 OTHER = RIGHT.replace("NULL", "-1")
@@ -597,6 +598,27 @@ def test_clearing_a_run_that_asked_for_restage_keeps_what_it_has_staged_since(wo
     assert sum(result.staged for result in world.stage(again)) == len(DAYS)
     cleared = world.scope(backfill_id=first, restage=True)
     assert sum(result.staged for result in world.stage(cleared)) == 0
+
+
+def test_a_restage_is_not_taken_for_done_because_a_run_with_a_longer_id_asked_for_one(world: World) -> None:
+    world.stage(world.scope())
+    first = world.id
+    for run_id in ("redo-2", "redo"):
+        world.run_id = run_id
+        again = world.scope(backfill_id=first, restage=True)
+        assert sum(result.staged for result in world.stage(again)) == len(DAYS), run_id
+    assert sum(result.staged for result in world.stage(world.scope(backfill_id=first, restage=True))) == 0
+
+
+def test_a_restage_that_died_before_the_plan_was_revised_is_not_taken_for_done(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.prepare()
+    first, world.run_id = world.id, "run 2"
+    detail = {"call": "of an earlier try", "reason": "restage was asked for by backfill__orders run 2"}
+    world.ledger.record_event(first, RELEASED_EVENT, by="killed", detail=detail)
+    again = world.scope(backfill_id=first, restage=True)
+    assert sum(result.staged for result in world.stage(again)) == len(DAYS)
 
 
 def test_a_report_task_beside_an_adopting_run_does_not_stop_its_publish(world: World) -> None:
