@@ -101,11 +101,10 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
         :raises AirflowFailException: Airflow still shows what an earlier attempt asked, since it never changes a question
             that a task has asked once; nobody must answer one thing and be heard on another.
         """
-        from airflow.sdk.api.datamodels._generated import HITLUser
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-        from airflow_backfill_provider.steps.asking import assigned, fail_waiting, subject_of
+        from airflow_backfill_provider.steps.asking import fail_waiting, subject_of
 
         self.subject, self.body = subject_of(work, question), question.shown
         shown = SUPERVISOR_COMMS.send(
@@ -117,7 +116,9 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
                 defaults=None,
                 multiple=False,
                 params=self.serialized_params,
-                assigned_users=[HITLUser(id=user, name=user) for user in assigned(work, question)],
+                # Airflow compares an assigned user with the id alone, which of many auth managers is a number; an approver may
+                # be written as a name, in any case, and the answer says both. So the ledger decides whose yes counts.
+                assigned_users=[],
             )
         )
         if getattr(shown, "subject", None) != self.subject:

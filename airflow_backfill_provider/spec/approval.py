@@ -11,7 +11,7 @@ from airflow_backfill_provider.spec.checks import Frozen
 from airflow_backfill_provider.spec.quantities import Duration
 
 User = Annotated[str, Field(min_length=1, max_length=200)]
-"""Of Airflow's auth manager: the id of a user, or the name."""
+"""Of Airflow's auth manager: the id of a user, or the name, in any case."""
 
 
 class OverPartitions(Frozen):
@@ -30,7 +30,7 @@ class ApprovalSpec(Frozen):
     before_publish: bool = False
     """Whether a person looks at the evidence before anything is published, whatever ``required`` says."""
     approvers: tuple[User, ...] = ()
-    """Ids of the users who may answer; empty means whoever may answer for the DAG."""
+    """Users who may approve, by id or name, in any case; empty means whoever may answer for the DAG."""
     four_eyes: bool = True
     """Whether one who asked for the backfill, or for a revision of its plan, cannot approve it."""
     timeout: Duration = timedelta(days=2)

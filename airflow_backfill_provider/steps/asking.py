@@ -147,13 +147,6 @@ def subject_of(work: Work, question: Question) -> str:
     return shown.subject(work.stored_plan(), question.gate, question.content)
 
 
-def assigned(work: Work, question: Question) -> list[str]:
-    """The users whom Airflow lets answer; none means whoever may answer for the DAG."""
-    rules = work.spec.approval
-    requesters = work.ledger.requesters(work.backfill_id) | {question.asked_for}
-    return may_approve(rules.approvers, requesters, four_eyes=rules.four_eyes)
-
-
 def duration(waiting: timedelta) -> str:
     """``2 days``, ``3 hours`` or ``90 seconds``."""
     seconds = int(waiting.total_seconds())

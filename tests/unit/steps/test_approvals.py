@@ -16,7 +16,7 @@ from airflow_backfill_provider.ledger.records import Decision, Gate, Question
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps import shown
-from airflow_backfill_provider.steps.asking import Person, answer, ask, assigned, give_up_waiting, is_approved
+from airflow_backfill_provider.steps.asking import Person, answer, ask, give_up_waiting, is_approved
 from airflow_backfill_provider.steps.report import summarise
 from airflow_backfill_provider.steps.stage import stage_batch
 
@@ -149,12 +149,16 @@ def test_four_eyes_need_to_know_who_asked(world: World) -> None:
         gate(world, asked_for="unknown user")
 
 
-def test_only_the_named_approvers_count_and_one_who_asked_is_not_even_offered_the_question(world: World) -> None:
-    world.spec = spec({"approvers": ["ann", "7"]})
+@pytest.mark.parametrize("approver", ["7", "Ben"])
+def test_only_the_named_approvers_count_by_id_or_name_in_any_case_and_one_who_asked_is_not_named(
+    world: World, approver: str
+) -> None:
+    world.spec = spec({"approvers": ["ann", approver]})
     world.scope()
     question = gate(world)
-    assert assigned(world.work(), question) == ["7"]
+    assert f"May approve: {approver}\n" in question.shown
     assert "not among approval.approvers" in approve(world, question, Person("eve", "eve"))
+    assert "ann asked for it" in approve(world, question, Person("3", "ann"))
     assert approve(world, question, BEN) == ""
 
 
