@@ -11,6 +11,7 @@ from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.heartbeats import task_lines
+from airflow_backfill_provider.cli.questions import open_questions
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.trail import VALUES
@@ -93,3 +94,5 @@ def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
             warehouse.close()
         stays = "stays its own until its rollback is over" if ledger.is_on_way_back(args.backfill_id) else "is free"
         print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range {stays}.")
+        for line in open_questions(ledger, args.backfill_id):
+            print(line)

@@ -23,6 +23,7 @@ from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, st
 
 _LOOK_EVERY_SECONDS = 1.0
 _MANY = 10_000
+_EACH_ENDS = "each ends before its next partition"
 _PREFIX = "backfill__"
 """What the ids of the factory's DAGs begin with; a DAG by hand is known once it ran, by the ledger."""
 
@@ -35,7 +36,7 @@ def stop(args: Namespace) -> None:
     with plain_errors():
         name = _named(args)
         print(_turned(name, on=True))
-        running = _print_running(name)
+        running = _print_running(name, _EACH_ENDS)
         if args.wait is None or not running:
             return
         deadline = time.monotonic() + args.wait
@@ -43,13 +44,13 @@ def stop(args: Namespace) -> None:
             time.sleep(_LOOK_EVERY_SECONDS)
             running = _running(_backfills(name, ACTIVE | STOPPED))
         if running:
-            _print_running(name)
+            _print_running(name, _EACH_ENDS)
             raise SystemExit(f"After {args.wait} s {len(running)} tasks still run.")
         print("Nothing runs any more.")
 
 
 def resume(args: Namespace) -> None:
-    """Turn the switch off and print how each backfill that was stopped goes on; starts nothing by itself."""
+    """Turn the switch off, print the tasks that still run and how each backfill that was stopped goes on; starts nothing."""
     with plain_errors():
         name = _named(args)
         print(_turned(name, on=False))
@@ -59,6 +60,7 @@ def resume(args: Namespace) -> None:
             print(
                 f"Still stopped: {each}. Lift it with: airflow safe-backfill resume {'--all' if each == ALL else each}"
             )
+        _print_running(name, "those that are not stopped go on")
         waiting = [backfill for backfill in _backfills(name, STOPPED) if not {ALL, backfill.name} & set(still)]
         for backfill in waiting:
             print(f"{backfill.backfill_id}  {backfill.name}  {backfill.state}. Go on with: {clear_command(backfill)}")
@@ -128,10 +130,10 @@ def _running(backfills: Sequence[BackfillRecord]) -> list[TaskInstance]:
         return running_tasks(ledger, backfills)
 
 
-def _print_running(name: str) -> list[TaskInstance]:
+def _print_running(name: str, what_becomes_of_them: str) -> list[TaskInstance]:
     running = _running(_backfills(name, ACTIVE | STOPPED))
     now = datetime.now(UTC)
     for task in running:
         print(f"Still {beat_line(task, now)}")
-    print(f"{len(running)} tasks run; each ends before its next partition." if running else "Nothing is running.")
+    print(f"{len(running)} tasks run; {what_becomes_of_them}." if running else "Nothing is running.")
     return running

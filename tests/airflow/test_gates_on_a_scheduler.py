@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import httpx
 import pytest
 
 from airflow_backfill_provider.demo.airflow_api import AirflowApi, wait_until
@@ -28,7 +27,7 @@ class Clinic:
     """A published table with a mistake in it, and the people who are asked about its correction."""
 
     def __init__(self, airflow: LocalAirflow, folder: Path) -> None:
-        self.api, self.path = airflow.api, folder / "clinic.duckdb"
+        self.airflow, self.api, self.path = airflow, airflow.api, folder / "clinic.duckdb"
         self.ben = AirflowApi(airflow.url, "ben", airflow.passwords["ben"])
         self.ledger_path = self.api.request("GET", "/connections/safe_backfill_ledger")["host"]
 
@@ -78,6 +77,11 @@ class Clinic:
     def ledger(self) -> Ledger:
         return Ledger(f"sqlite:///{self.ledger_path}")
 
+    def not_counted(self, found: str) -> list[str]:
+        """Why approvals of the backfill did not count."""
+        with self.ledger() as ledger:
+            return [event.detail["reason"] for event in ledger.events(found, "approval.not_counted")]
+
     def state(self, found: str) -> BackfillState:
         with self.ledger() as ledger:
             return ledger.backfill(found).state
@@ -123,8 +127,12 @@ def test_people_approve_after_the_execution_timeout_reject_or_keep_silent(clinic
     assert "Asked for by admin: refunds" in asked["body"]
     assert clinic.state(good) is BackfillState.AWAITING_APPROVAL
     assert not any(state for task, state in api.task_states(DAG_ID, approved).items() if "stage_recompute" in task)
-    with pytest.raises(httpx.HTTPStatusError, match="403"):
-        clinic.say(api, approved, "Approve")  # admin asked for it
+    clinic.say(api, approved, "Approve")  # admin is an approver, and asked for it
+    assert wait_until(lambda: clinic.not_counted(good) or None, "the answer of who asked to be heard", timeout=180) == [
+        "admin asked for it, and the spec wants another pair of eyes"
+    ]
+    clinic.question(approved)
+    assert clinic.state(good) is BackfillState.AWAITING_APPROVAL
 
     clinic.question(rejected)
     clinic.answer(rejected, "Reject", note="not in March")
@@ -177,3 +185,13 @@ def test_another_plan_is_never_asked_about_under_the_question_that_airflow_keeps
     clinic.answer(anew, "Approve", "approve_publish")
     assert api.wait_for_run(DAG_ID, anew) == "success", api.failures(DAG_ID, anew)
     assert clinic.corrected(6, 7) == 2
+
+
+def test_a_backfill_that_is_given_up_while_it_asks_says_who_asks_and_a_no_ends_that_run(clinic: Clinic) -> None:
+    run_id, found = clinic.trigger(DAG_ID, start_date="2024-03-08", end_date="2024-03-08")
+    clinic.question(run_id)
+    printed = clinic.airflow.cli("safe-backfill", "abandon", found, "--reason", "not needed")
+    assert f"Still asks: {DAG_ID} {run_id} approve_plan." in printed
+    clinic.answer(run_id, "Reject")
+    assert clinic.api.wait_for_run(DAG_ID, run_id) == "failed"
+    assert clinic.state(found) is BackfillState.EXPIRED
