@@ -22,7 +22,8 @@ class ValidatePartitionOperator(BackfillOperator):
     enough. Fails when any partition is rejected, with one line per failing check.
 
     Pushes the XCom ``check_results``: at most 50 failures and warnings and one summary, as common-sql's
-    ``SQLCheckResult`` has them; ``check_results`` of the operator holds the same for listeners. Never rows.
+    ``SQLCheckResult`` has them; ``check_results`` of the operator holds the same for listeners. Never rows; keys of rows only where
+    the spec says ``samples_in_report``.
 
     :param batch: one entry of what ``ScopePartitionsOperator`` returned, ``{"label": …, "keys": […]}``; templated.
     """

@@ -308,7 +308,8 @@ class BackfillSpec(Frozen):
     samples: Annotated[int, Field(ge=0, le=1000)] = 0
     """Of how many keys rows that differ are kept, in a table beside the stages; 0 keeps none."""
     samples_in_report: bool = False
-    """Whether the ledger and the report hold the values of these rows too."""
+    """Whether the ledger and the report hold the values of these rows too, and messages name up to five keys that are staged twice or
+    published outside the range."""
     report_queries: tuple[ReportQuery, ...] = ()
     throttle: tuple[Throttle, ...] = ()
     """Reasons to wait; any one is enough."""

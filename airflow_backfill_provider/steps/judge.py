@@ -143,7 +143,7 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         raise PublishRefused("Rows of a partition were never matched by key; clear its validate_partition.")
     no_new_keys = all(_adds_no_key(diff) for diff in diffs)
     conflicts = work.warehouse.key_conflicts(plan.target, staged, no_new_keys=no_new_keys)
-    outcomes = _key_outcomes(plan, conflicts, no_new_keys=no_new_keys)
+    outcomes = _key_outcomes(work, plan, staged, conflicts, no_new_keys=no_new_keys)
     known: Values = {}
     if no_new_keys or not conflicts.repeated:
         keys = [check for check in plan.spec.checks if is_key_check(check, plan.target.key)]
@@ -202,15 +202,23 @@ def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping
     return outcomes
 
 
-def _key_outcomes(plan: Plan, conflicts: KeyConflicts, *, no_new_keys: bool) -> list[Outcome]:
+def _key_outcomes(
+    work: Work, plan: Plan, staged: Staged, conflicts: KeyConflicts, *, no_new_keys: bool
+) -> list[Outcome]:
     key = ", ".join(plan.target.key)
-    outside, once = f"no staged {key} outside the range", f"every staged {key} once"
-    may_show = plan.spec.shown_columns(plan.target.key) == plan.target.key
+    may_show = plan.spec.samples_in_report and plan.spec.shown_columns(plan.target.key) == plan.target.key
     examples = conflicts.examples if may_show else ()
-    outcomes = [Outcome.of_range("key_outside_range", outside, conflicts.outside, examples)]
-    if not no_new_keys:
-        outcomes.append(Outcome.of_range("key_repeated", once, conflicts.repeated, examples))
-    return outcomes
+    outcomes = [
+        Outcome.of_range("key_outside_range", f"no staged {key} outside the range", conflicts.outside, examples),
+        Outcome.of_range("key_repeated", f"every staged {key} once", conflicts.repeated, examples),
+    ]
+    if any(outcome.failed for outcome in outcomes):
+        statements = work.warehouse.key_conflict_sql(plan.target, staged)
+        outcomes = [
+            outcome.with_sql(sql) if outcome.failed else outcome
+            for outcome, sql in zip(outcomes, statements, strict=True)
+        ]
+    return outcomes[:1] if no_new_keys else outcomes
 
 
 def _explain_changes(

@@ -184,6 +184,14 @@ class Staged:
 
     partitions: tuple[StagedPartition, ...]
 
+    def by_location(self, partitions: Sequence[Partition]) -> dict[str, list[Partition]]:
+        """Those of the partitions that are staged, by where."""
+        found: dict[str, list[Partition]] = {}
+        for entry in self.partitions:
+            if entry.partition in partitions:
+                found.setdefault(entry.location, []).append(entry.partition)
+        return found
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -707,6 +715,10 @@ class Warehouse(Protocol):
         ``no_new_keys`` says that every staged key was shown to stand in its own partition already, once on each side.
         A repeat in the range would then have been published before, so none is looked for.
         """
+        ...
+
+    def key_conflict_sql(self, target: Target, staged: Staged) -> tuple[str, str]:
+        """Two statements that list these keys for a person: those outside the range too, and those staged more than once."""
         ...
 
     def open_stage(

@@ -202,6 +202,7 @@ class DuckDB:
         import duckdb
 
         with duckdb.connect() as connection:
+            connection.execute(f"ATTACH '{self.path}' AS shown (READ_ONLY); USE shown")
             for attach in re.findall(
                 r"^-- in the staging folder: ATTACH '(.*)' AS (\w+) \(READ_ONLY\)$", sql, re.MULTILINE
             ):

@@ -97,3 +97,12 @@ def test_null_keys_are_equal_to_nothing(world: World) -> None:
 def test_nothing_staged_conflicts_with_nothing(world: World) -> None:
     assert _conflicts(world, day=[]) == KeyConflicts(0, 0)
     assert world.warehouse.key_conflicts(world.target, Staged(())) == KeyConflicts(0, 0)
+
+
+def test_the_statements_in_a_report_list_the_keys_that_conflict(world: World) -> None:
+    staged = world.stage_rows({DAY: [_row(1), _row(8), _row(77), _row(3)], NEXT: [_row(77, NEXT)]})
+
+    outside, repeated = world.warehouse.key_conflict_sql(world.target, staged)
+
+    assert sorted(world.engine.staged_rows(outside)) == [(1,), (8,)]
+    assert world.engine.staged_rows(repeated) == [(77,)]

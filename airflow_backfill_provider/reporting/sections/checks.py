@@ -16,7 +16,7 @@ TEXT_AT_MOST = 600
 """Characters of each text on the page."""
 FILE = "checks.csv"
 _WITH_KEYS = frozenset({"key_outside_range", "key_repeated"})
-"""Kinds whose detail quotes values of rows, which stay in the ledger."""
+"""Kinds whose detail may quote values of rows, which one that an earlier version of the provider judged does unasked."""
 
 
 def checks(facts: Facts) -> Section:
@@ -28,9 +28,9 @@ def checks(facts: Facts) -> Section:
         scope = "each partition" if one.partition is not None else "whole range"
         by_check.setdefault((one.name, scope, one.expected), Counter())[one.verdict] += 1
     content = {
-        "failed": [_shown(one) for one in failed[:SHOWN]],
+        "failed": [_shown(one, facts) for one in failed[:SHOWN]],
         "failed_count": len(failed),
-        "warned": [_shown(one) for one in warned[:SHOWN]],
+        "warned": [_shown(one, facts) for one in warned[:SHOWN]],
         "warned_count": len(warned),
         "by_check": [
             {"name": name, "scope": scope, "expected": _cut(expected), "counts": found}
@@ -54,25 +54,25 @@ def _rows(facts: Facts) -> Iterator[list[Cell]]:
             one.severity,
             one.expected,
             one.actual,
-            _detail(one),
+            _detail(one, facts),
             one.sql,
         ]
 
 
-def _shown(one: Outcome) -> dict[str, str]:
+def _shown(one: Outcome, facts: Facts) -> dict[str, str]:
     return {
         "partition": one.partition if one.partition is not None else "whole range",
         "name": _cut(one.name),
         "verdict": str(one.verdict),
         "expected": _cut(one.expected),
         "actual": _cut(one.actual),
-        "detail": _cut(_detail(one)),
+        "detail": _cut(_detail(one, facts)),
         "sql": _cut(one.sql or ""),
     }
 
 
-def _detail(one: Outcome) -> str:
-    return "" if one.kind in _WITH_KEYS else one.detail
+def _detail(one: Outcome, facts: Facts) -> str:
+    return "" if one.kind in _WITH_KEYS and not facts.plan.spec.samples_in_report else one.detail
 
 
 def _cut(text: str) -> str:

@@ -60,7 +60,7 @@ from airflow_backfill_provider.warehouses.delta.versions import (
 from airflow_backfill_provider.warehouses.duckdb.catalog import select_columns
 from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.relational.flags import Flags
-from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
+from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import text_literal
@@ -158,26 +158,27 @@ class DeltaWarehouse(RelationalWarehouse[DeltaSession]):
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
 
-    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
-        with self._reading("Writing a statement", rows, Published()) as session:
-            match rows:
-                case Published():
-                    name = self._scan(self._root.locate(target.table))
-                    sides = [Piece.of(DIALECT, target, self._published(session, target, name), partitions)]
-                case Source(name):
-                    table = self._find_table(session, name)
-                    sides = [self._source(table, rows, partitions, name=self._scan(table.place))]
-                case Staged(staged):
-                    by_location: dict[str, list[Partition]] = {}
-                    for entry in staged:
-                        if entry.partition in partitions:
-                            by_location.setdefault(entry.location, []).append(entry.partition)
-                    sides = [Piece.of(DIALECT, target, self._aside(name), own) for name, own in by_location.items()]
-                case Backup(location):
-                    sides = [Piece.of(DIALECT, target, self._aside(location), partitions)]
-            types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
-            flags = Flags(DIALECT, [metric], types, lambda name: self._scan(self._root.locate(name)))
-            return measures_together(sides, [metric], flags)
+    def _shown(
+        self, session: DeltaSession, target: Target, rows: Rows, partitions: Sequence[Partition]
+    ) -> tuple[str, tuple[Piece, ...]]:
+        match rows:
+            case Published():
+                name = self._scan(self._root.locate(target.table))
+                return "", (Piece.of(DIALECT, target, self._published(session, target, name), partitions),)
+            case Source(name):
+                table = self._find_table(session, name)
+                return "", (self._source(table, rows, partitions, name=self._scan(table.place)),)
+            case Staged():
+                by_location = rows.by_location(partitions)
+                return "", tuple(
+                    Piece.of(DIALECT, target, self._aside(location), own) for location, own in by_location.items()
+                )
+            case Backup(location):
+                return "", (Piece.of(DIALECT, target, self._aside(location), partitions),)
+
+    def _shown_flags(self, session: DeltaSession, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
+        types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}
+        return Flags(DIALECT, metrics, types, lambda name: self._scan(self._root.locate(name)))
 
     @contextmanager
     def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[DeltaStage]:

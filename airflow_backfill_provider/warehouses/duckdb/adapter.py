@@ -17,7 +17,6 @@ from tempfile import TemporaryDirectory
 import duckdb
 
 from airflow_backfill_provider.errors import PublishRefused, WarehouseError
-from airflow_backfill_provider.spec.metric import Metric
 from airflow_backfill_provider.warehouses.base import (
     Backup,
     Capabilities,
@@ -55,7 +54,7 @@ from airflow_backfill_provider.warehouses.duckdb.types import lossless
 from airflow_backfill_provider.warehouses.landed import dropped_afterwards
 from airflow_backfill_provider.warehouses.relational.receipts import Receipts
 from airflow_backfill_provider.warehouses.relational.replacement import Replacement
-from airflow_backfill_provider.warehouses.relational.statements import Piece, measures_together
+from airflow_backfill_provider.warehouses.relational.statements import Piece
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table
 from airflow_backfill_provider.warehouses.relational.warehouse import RelationalWarehouse
 from airflow_backfill_provider.warehouses.sql import text_literal
@@ -141,28 +140,28 @@ class DuckDBWarehouse(RelationalWarehouse[Session]):
     def lossless(self, source_type: str, target_type: str) -> bool:
         return lossless(source_type, target_type)
 
-    def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
-        with self._reading("Writing a statement", rows, Published()) as session:
-            attached: list[str] = []
-            match rows:
-                case Published():
-                    name = self._published(session, target, catalog.locate(session.run, target.table).short_sql)
-                    sides = [Piece.of(DIALECT, target, name, partitions)]
-                case Source(name):
-                    table = catalog.find_table(session.run, name)
-                    sides = [self._source(table, rows, partitions, name=table.place.short_sql)]
-                case Staged(staged):
-                    by_location: dict[str, list[Partition]] = {}
-                    for entry in staged:
-                        if entry.partition in partitions:
-                            by_location.setdefault(entry.location, []).append(entry.partition)
-                    attached = list(by_location)
-                    sides = [Piece.of(DIALECT, target, _aside(n), own) for n, own in enumerate(by_location.values())]
-                case Backup(location):
-                    attached = [location]
-                    sides = [Piece.of(DIALECT, target, _aside(0), partitions)]
-            statement = measures_together(sides, [metric], self._flags(session, target, rows, [metric]))
-        return "".join(map(_attach, range(len(attached)), attached)) + statement
+    def _shown(
+        self, session: Session, target: Target, rows: Rows, partitions: Sequence[Partition]
+    ) -> tuple[str, tuple[Piece, ...]]:
+        sides: tuple[Piece, ...]
+        attached: list[str] = []
+        match rows:
+            case Published():
+                name = self._published(session, target, catalog.locate(session.run, target.table).short_sql)
+                sides = (Piece.of(DIALECT, target, name, partitions),)
+            case Source(name):
+                table = catalog.find_table(session.run, name)
+                sides = (self._source(table, rows, partitions, name=table.place.short_sql),)
+            case Staged():
+                by_location = rows.by_location(partitions)
+                attached = list(by_location)
+                sides = tuple(
+                    Piece.of(DIALECT, target, _aside(number), own) for number, own in enumerate(by_location.values())
+                )
+            case Backup(location):
+                attached = [location]
+                sides = (Piece.of(DIALECT, target, _aside(0), partitions),)
+        return "".join(map(_attach, range(len(attached)), attached)), sides
 
     @contextmanager
     def open_stage(

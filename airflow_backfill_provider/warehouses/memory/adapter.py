@@ -72,6 +72,7 @@ from airflow_backfill_provider.warehouses.memory.measure import (
     changes_by_column,
     diff_rows,
     flags,
+    key_conflict_queries,
     keyed,
     measure_rows,
     metric_query,
@@ -405,6 +406,10 @@ class MemoryWarehouse:
         examples = dict.fromkeys((outside + repeated)[:_EXAMPLES])
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(named))
+
+    def key_conflict_sql(self, target: Target, staged: Staged) -> tuple[str, str]:
+        tables = [_address(entry.location, entry.partition.key) for entry in staged.partitions]
+        return key_conflict_queries(tables, target, [entry.partition for entry in staged.partitions])
 
     @contextmanager
     def open_stage(self, target: Target, backfill_id: str, label: str, tell: Tell = untold) -> Iterator[MemoryStage]:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from airflow_backfill_provider.spec.metric import Metric, MetricKind, Scalar
-from airflow_backfill_provider.warehouses.base import RowDiff, Tolerance
+from airflow_backfill_provider.warehouses.base import RowDiff, Target, Tolerance
 from airflow_backfill_provider.warehouses.clocks import Clock
 from airflow_backfill_provider.warehouses.memory.rows import in_order
 from airflow_backfill_provider.warehouses.memory.select import DIALECT, Row, Select, Table
@@ -110,6 +110,22 @@ def metric_query(
         case MetricKind.SUM | MetricKind.MIN | MetricKind.MAX:
             measured = f"{metric.kind}({column})"
     return f"SELECT {measured} {source}"
+
+
+def key_conflict_queries(tables: Sequence[str], target: Target, partitions: Sequence[Partition]) -> tuple[str, str]:
+    """The keys of these rows that are published outside the partitions too, and those that repeat; for ``MemoryWarehouse.query``."""
+    names = [_quote(name) for name in target.key]
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    rows = f"{_partition_rows(tables, target.partition_by, target.clock, partitions)} AND {present}"
+    staged = f"SELECT {', '.join(f'{name} AS k{number}' for number, name in enumerate(names))} {rows}"
+    match = " AND ".join(f"p.{name} = s.k{number}" for number, name in enumerate(names))
+    inside = within(f"p.{_quote(target.partition_by)}", partitions, target.clock)
+    outside = (
+        f"SELECT DISTINCT {', '.join(f'p.{name}' for name in names)} FROM {_dotted(target.table)} AS p "
+        f"JOIN ({staged}) AS s ON {match} WHERE ({inside}) IS NOT TRUE"
+    )
+    keys = ", ".join(names)
+    return outside, f"SELECT {keys} {rows} GROUP BY {keys} HAVING count(*) > 1"
 
 
 Keyed = list[tuple[Row, Row]]

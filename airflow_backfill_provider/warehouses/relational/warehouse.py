@@ -171,9 +171,11 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         return dict(zip(wanted, values, strict=True))
 
     def metric_sql(self, target: Target, rows: Rows, partitions: Sequence[Partition], metric: Metric) -> str:
-        with self._reading("Writing a statement", *_measured_sides(rows, [metric])) as session:
-            pieces = self._pieces(session, target, rows, partitions)
-            return statements.measures_together(pieces, [metric], self._flags(session, target, rows, [metric]))
+        with self._reading("Writing a statement", rows, Published()) as session:
+            before, pieces = self._shown(session, target, rows, partitions)
+            return before + statements.measures_together(
+                pieces, [metric], self._shown_flags(session, target, rows, [metric])
+            )
 
     def count_rows(self, target: Target, staged: Staged, query: str, *, where: str = "") -> int:
         partitions = tuple(entry.partition for entry in staged.partitions)
@@ -316,6 +318,20 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         named = (", ".join(f"{name}={value}" for name, value in zip(target.key, key, strict=True)) for key in examples)
         return KeyConflicts(len(outside), len(repeated), tuple(islice(named, _EXAMPLES)))
 
+    def key_conflict_sql(self, target: Target, staged: Staged) -> tuple[str, str]:
+        partitions = tuple(entry.partition for entry in staged.partitions)
+        with self._reading("Writing a statement", staged, Published()) as session:
+            before, pieces = self._shown(session, target, staged, partitions)
+            _, (published,) = self._shown(session, target, Published(), partitions)
+        outside = statements.keys_outside(self.dialect, pieces, published, target.key)
+        return before + outside, before + statements.keys_repeated(pieces, target.key)
+
+    def _shown(
+        self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]
+    ) -> tuple[str, tuple[Piece, ...]]:
+        """The lines before a statement for a person, and :meth:`_pieces` with the tables as that person names them."""
+        return "", self._pieces(session, target, rows, partitions)
+
     def _pieces(
         self, session: _Session, target: Target, rows: Rows, partitions: Sequence[Partition]
     ) -> tuple[Piece, ...]:
@@ -407,6 +423,10 @@ class RelationalWarehouse(ABC, Generic[_Session]):
         return PublishRefused(
             f"{target.table}: {self.dialect.name} tables have no partitions that can be exchanged. Nothing was written."
         )
+
+    def _shown_flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
+        """As :meth:`_flags`, with the tables as a person names them."""
+        return self._flags(session, target, rows, metrics)
 
     def _flags(self, session: _Session, target: Target, rows: Rows, metrics: Sequence[Metric]) -> Flags:
         types = {} if isinstance(rows, Source) else {column.name: column.type for column in target.columns}

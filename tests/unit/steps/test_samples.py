@@ -128,9 +128,34 @@ def test_a_sample_that_cannot_be_kept_stops_nothing(
     assert "No sample of the rows that differ was kept: no space left" in caplog.text
 
 
+@pytest.mark.parametrize("shown", [False, True], ids=["by default", "samples_in_report"])
+def test_keys_in_conflict_are_named_only_where_the_spec_asks_for_rows_and_always_listed_by_the_sql(
+    world: World, caplog: pytest.LogCaptureFixture, shown: bool
+) -> None:
+    caplog.set_level(logging.DEBUG, "airflow_backfill_provider")
+    doubled = RIGHT.replace(
+        "order_id,", "CASE WHEN order_id = 100 THEN order_id * 90 + 1 ELSE order_id END AS order_id,"
+    )
+    rows = {"samples": 2, "samples_in_report": True} if shown else {}
+    world.spec = make_spec(transform={"sql": doubled}, compare=[], **rows)
+    with pytest.raises(ValidationFailed, match=r"no staged order_id outside the range: fail.*SQL: ") as failed:
+        world.prepare(**RANGE)
+    assert ("order_id=9001" in str(failed.value)) is shown
+    assert ("order_id=9001" in everything_told(world, caplog)) is shown
+    assert ("order_id=9001" in Report(world).text) is shown
+    (found,) = [one for one in world.ledger.evidence(world.id)[None] if one["kind"] == "key_outside_range"]
+    assert world.engine.staged_rows(found["sql"]) == [(9001,)]
+
+
 def test_a_key_that_is_sensitive_is_named_in_no_message(world: World) -> None:
     doubled = RIGHT.replace("order_id,", "CASE WHEN order_id = 100 THEN 9001 ELSE order_id END AS order_id,")
-    world.spec = make_spec(target={**TARGET, "sensitive": ["order_id"]}, transform={"sql": doubled}, compare=[])
+    world.spec = make_spec(
+        target={**TARGET, "sensitive": ["order_id"]},
+        transform={"sql": doubled},
+        compare=[],
+        samples=2,
+        samples_in_report=True,
+    )
     with pytest.raises(ValidationFailed, match="no staged order_id outside the range") as failed:
         world.prepare(**RANGE)
     assert "9001" not in str(failed.value)
