@@ -26,7 +26,10 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
 
     Airflow shows the question under *Required Actions*; the task waits as ``awaiting_input``, without a worker, a slot of
     a pool, or the triggerer. The answer stands in the ledger: a cleared task does not ask again about what was approved. It
-    passes at once where the spec wants nobody to look, and is skipped when there is nothing to run.
+    passes at once where the spec wants nobody to look, and is skipped when there is nothing to run, or, before the publish,
+    when the mode says that this run does not publish.
+
+    A throttle holds no question back: people may answer while the warehouse belongs to others.
 
     :param gate: ``plan``, before anything is staged; ``review``, after the trial; ``publish``, with everything validated.
     """
@@ -44,12 +47,14 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
         from airflow_backfill_provider.ledger.records import Gate
         from airflow_backfill_provider.steps.asking import ask
 
-        said = self.scoped(context) or {}
+        said, gate, mode = self.scoped(context) or {}, Gate(self.gate), self.mode(context)
         with self.work(context) as work:
-            if self.mode(context) is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
+            if mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
                 raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
+            if gate is Gate.PUBLISH and mode is Mode.STAGE:
+                raise AirflowSkipException("mode is stage; a run with the same backfill_id and mode publish asks")
             waive = str(said.get("waive_approval") or "")
-            question = ask(work, Gate(self.gate), actor(context), waive=waive)
+            question = ask(work, gate, actor(context), waive=waive)
             if question is None:
                 return None
             self._show(context, work, question)
@@ -85,7 +90,7 @@ class ApprovalGateOperator(BackfillOperator, ApprovalOperator):
                     self._wait(content, revision, datetime.fromisoformat(deadline))
             if not is_approved(work, question):
                 raise AirflowFailException(f"The {self.gate} was not approved. Clear this task to ask again.")
-            work.stop_or_go()
+            work.stop_or_ask()
         return {"gate": self.gate, "content": content}
 
     def _wait(self, content: str, revision: int, deadline: datetime) -> None:

@@ -45,7 +45,7 @@ def ask(work: Work, gate: Gate, asked_for: str, *, waive: str = "") -> Question 
     :raises NotApproved: nobody could approve it, there is nothing to approve yet, or the answer was no and the run was not
         cleared since.
     """
-    work.stop_or_go()
+    work.stop_or_ask()
     plan, rules, revision = work.plan(), work.spec.approval, work.revision
     if is_moot(work, gate):
         work.log.info("The %s is not asked about any more: partitions are published.", gate)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from airflow_backfill_provider.errors import (
@@ -124,6 +124,10 @@ class Work:
         except Throttled:
             self.let_live_go()
             raise
+
+    def stop_or_ask(self) -> None:
+        """Heed the stop signal alone, as whoever only asks people does: they may answer while the warehouse belongs to others."""
+        replace(self, check_throttle=go_on).stop_or_go()
 
     def let_live_go(self) -> None:
         """Give live partitions back to the scheduled pipeline, unless something is published or a publish may rest on them.

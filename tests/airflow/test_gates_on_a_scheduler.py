@@ -195,3 +195,21 @@ def test_a_backfill_that_is_given_up_while_it_asks_says_who_asks_and_a_no_ends_t
     clinic.answer(run_id, "Reject")
     assert clinic.api.wait_for_run(DAG_ID, run_id) == "failed"
     assert clinic.state(found) is BackfillState.EXPIRED
+
+
+def test_a_run_that_only_stages_ends_validated_with_nobody_asked_and_the_run_that_publishes_asks(
+    clinic: Clinic,
+) -> None:
+    api = clinic.api
+    staged, found = clinic.trigger(DAG_ID, start_date="2024-03-03", end_date="2024-03-03", mode="stage")
+    clinic.question(staged)
+    clinic.answer(staged, "Approve")
+    assert api.wait_for_run(DAG_ID, staged) == "success", api.failures(DAG_ID, staged)
+    assert api.task_states(DAG_ID, staged)["approve_publish"] == "skipped"
+    assert clinic.state(found) is BackfillState.VALIDATED
+    later, _ = clinic.trigger(DAG_ID, backfill_id=found, mode="publish")
+    clinic.question(later, "approve_publish")
+    assert clinic.corrected(3, 3) == 0
+    clinic.answer(later, "Approve", "approve_publish")
+    assert api.wait_for_run(DAG_ID, later) == "success", api.failures(DAG_ID, later)
+    assert clinic.corrected(3, 3) == 1

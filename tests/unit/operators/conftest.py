@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb_outside
 import pytest
+from airflow.sdk.execution_time import task_runner
 from operators_world import SPEC, SQL, Shop
 
 
@@ -36,3 +38,26 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     with shop.ledger() as ledger:
         ledger.upgrade()
     return shop
+
+
+@pytest.fixture
+def throttled(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """The shop, where a lag is above its limit."""
+    live = {"conn_type": "duckdb", "host": str(shop.folder / "live.duckdb")}
+    monkeypatch.setenv("AIRFLOW_CONN_LIVE", json.dumps(live))
+    lag = "{name: lag, sql: SELECT 42, conn_id: live, max: 30, every: 5m}"
+    shop.spec_file.write_text(f"{shop.spec_file.read_text()}throttle: [{lag}]\n", encoding="utf-8")
+    return shop
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the tasks of a run by hand told their supervisor."""
+    messages: list[Any] = []
+
+    def send(message: Any) -> Any:
+        messages.append(message)
+        return message
+
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(send=send), raising=False)
+    return messages

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pendulum
 from airflow.sdk import DAG
@@ -51,6 +52,7 @@ class HandRun:
     def context(self, task: Any, index: int = -1, attempt: int = 1) -> Any:
         dag_run = SimpleNamespace(dag_id=self.dag.dag_id, run_id=self.run_id, triggering_user_name="ann", conf={})
         ti = SimpleNamespace(
+            id=uuid4(),
             task_id=task.task_id,
             dag_id=self.dag.dag_id,
             run_id=self.run_id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 from datetime import UTC, datetime, timedelta
 
@@ -19,15 +18,6 @@ from airflow_backfill_provider.spec.throttle import Throttle
 
 def value() -> float:
     return 7
-
-
-@pytest.fixture
-def throttled(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    live = {"conn_type": "duckdb", "host": str(shop.folder / "live.duckdb")}
-    monkeypatch.setenv("AIRFLOW_CONN_LIVE", json.dumps(live))
-    lag = "{name: lag, sql: SELECT 42, conn_id: live, max: 30, every: 5m}"
-    shop.spec_file.write_text(f"{shop.spec_file.read_text()}throttle: [{lag}]\n", encoding="utf-8")
-    return shop
 
 
 def test_a_throttled_task_is_rescheduled_and_status_names_reason_value_and_limit(

@@ -13,9 +13,11 @@ from report_reading import Report
 from steps_world import DAYS, NOW, World, make_spec
 
 from airflow_backfill_provider.errors import Stopped, Throttled
+from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.spec.throttle import Throttle
+from airflow_backfill_provider.steps.asking import Person, answer, ask
 from airflow_backfill_provider.steps.live_lag import LiveLag, live_lags
 from airflow_backfill_provider.steps.metrics import THROTTLED_SECONDS, Untold
 from airflow_backfill_provider.steps.publish import publish
@@ -104,6 +106,22 @@ def test_a_number_above_its_limit_stops_between_partitions_and_what_is_staged_is
     assert [name for name, _ in told.durations] == [THROTTLED_SECONDS]
     world.validate(scoped)
     assert world.publish().published
+
+
+def test_no_question_to_people_is_held_back_and_their_answer_lets_nothing_begin_before_it_is_over(world: World) -> None:
+    world.spec = make_spec(approval={"required": "always"})
+    world.scope()
+    clock = Clock()
+    work = work_of(world, in_turn(42), clock)
+    question = ask(work, Gate.PLAN, "ann")
+    assert question is not None
+    clock.now += timedelta(hours=5)
+    assert answer(work, question, Person("ben", "ben"), yes=True) == ""
+    assert ask(work, Gate.PLAN, "ann") is None
+    assert waiting_for(world.ledger, world.id) is None, "people were asked, and nothing else was waited for"
+    with pytest.raises(Throttled, match="live_lag is 42, above 30"):
+        stage_batch(work, DAYS)
+    assert world.ledger.counts(world.id)[PartitionState.PENDING] == len(DAYS)
 
 
 @pytest.mark.parametrize("found", [None, True, float("nan"), "many", RuntimeError("no route to host")], ids=repr)
