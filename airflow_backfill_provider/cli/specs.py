@@ -26,6 +26,7 @@ from airflow_backfill_provider.connections import (
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.operators.throttle import measure
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.preview import preview
@@ -33,8 +34,9 @@ from airflow_backfill_provider.spec.load import load_spec
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Mode, Request
 from airflow_backfill_provider.steps.scope import Run
+from airflow_backfill_provider.steps.throttle import Throttling
 from airflow_backfill_provider.steps.whole_drill import drill as run_drill
-from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.steps.work import Work, utc_now
 
 
 def plan(args: Namespace) -> None:
@@ -86,9 +88,19 @@ def drill(args: Namespace) -> None:
         run_id = f"drill__{datetime.now(UTC).isoformat()}"
         warehouse = warehouse_for(spec)
         try:
-            by = f"{getpass.getuser()} via cli"
-            stop = partial(heed_switch, spec.name)
-            work = Work(spec, backfill_id(spec.name, run_id), warehouse, ledger, by, check_stop=stop, run_id=run_id)
+            found, by = backfill_id(spec.name, run_id), f"{getpass.getuser()} via cli"
+            throttling = Throttling(ledger, found, spec.throttle, measure, utc_now, by, run_id=run_id)
+            work = Work(
+                spec,
+                found,
+                warehouse,
+                ledger,
+                by,
+                check_stop=partial(heed_switch, spec.name),
+                check_throttle=throttling,
+                measure_lag=throttling.measure_lag,
+                run_id=run_id,
+            )
             end = run_drill(work, request, Run(f"backfill__{spec.name}", run_id, getpass.getuser()))
         finally:
             warehouse.close()

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from airflow_backfill_provider.batches import Batch
-from airflow_backfill_provider.errors import BackfillError, NotApproved, RequestError, Stopped, ValidationFailed
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    NotApproved,
+    RequestError,
+    Stopped,
+    Throttled,
+    ValidationFailed,
+)
 from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.control_period import hold_control
@@ -23,6 +30,7 @@ def drill(work: Work, request: Request, run: Run) -> DrillEnd:
     :raises RangeLocked: another drill of the range goes on.
     :raises NotApproved: it is so large that its plan needs an approval, for which nobody can be asked here.
     :raises Stopped: a stop signal is set.
+    :raises Throttled: others need the warehouse; nobody waits here, so this drill is over.
     """
     scoped = scope(work, request, run)
     if not scoped.batches:
@@ -37,7 +45,7 @@ def drill(work: Work, request: Request, run: Run) -> DrillEnd:
         failed = [error for batch in scoped.batches if (error := _judged(work, batch)) is not None]
         if not failed:
             validate_range(work)
-    except (NotApproved, Stopped):
+    except (NotApproved, Stopped, Throttled):
         raise
     except BackfillError as error:
         work.log.info("The drill stopped here: %s", error)
