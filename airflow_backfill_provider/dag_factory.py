@@ -50,6 +50,9 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
             "tags": list(TAGS),
             "doc_md": _DOC.format(spec=spec),
             "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},
+            # Airflow counts per run: stages and validations together. At one, the scheduler would look at no other task
+            # than the probe, and so never at the scope, where the pool of the probe does not exist.
+            "max_active_tasks": max(spec.compute.max_concurrency, 2),
         }
         | dag_kwargs
     ) as dag:
@@ -65,7 +68,7 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
                 "spec": spec,
                 "batch": batch,
                 "weight_rule": "upstream",
-                "max_active_tis_per_dagrun": spec.compute.max_concurrency,
+                "max_active_tis_per_dagrun": spec.compute.max_concurrency,  # of each alone: the DAG allows two at least
                 "map_index_template": "{{ task.batch['label'] }}",
                 **pool,
                 **place,

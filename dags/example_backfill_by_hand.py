@@ -26,6 +26,7 @@ with DAG(
     "example_backfill_by_hand",
     schedule=None,
     is_paused_upon_creation=False,  # a paused DAG means stopped
+    max_active_tasks=4,  # as many as the spec's max_concurrency
     params={
         "first": Param("2013-02-08", type="string", pattern=DATE),
         "last": Param("2013-02-09", type="string", pattern=DATE),
@@ -47,12 +48,9 @@ with DAG(
         task_id="stage",
         spec=SPEC,
         pool=POOL,
-        max_active_tis_per_dagrun=4,  # as many as the spec's max_concurrency
         map_index_template="{{ task.batch['label'] }}",
     ).expand(batch=scope.output)
-    validate = ValidatePartitionOperator.partial(
-        task_id="validate", spec=SPEC, pool=POOL, max_active_tis_per_dagrun=4
-    ).expand(batch=scope.output)
+    validate = ValidatePartitionOperator.partial(task_id="validate", spec=SPEC, pool=POOL).expand(batch=scope.output)
     validate_range = ValidateRangeOperator(task_id="validate_range", spec=SPEC, pool=POOL)
     publish = AtomicPublishOperator(task_id="publish", spec=SPEC, pool=POOL)
     report = ReportOperator(task_id="report", spec=SPEC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import Counter
@@ -40,10 +41,18 @@ STATEMENTS = (
         RETURN true;
     END $$
     """,
+    """
+    CREATE FUNCTION takes_its_time(order_id integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+    BEGIN
+        PERFORM pg_sleep(1);
+        RETURN true;
+    END $$
+    """,
     f"CREATE TABLE raw.orders AS SELECT i AS order_id, DATE '{KEYS[0]}' + i / 5 AS order_date, i AS amount "
     f"FROM generate_series(0, {ORDERS - 1}) AS t (i)",
     "CREATE TABLE analytics.wide AS SELECT * FROM raw.orders",
     "CREATE TABLE analytics.narrow AS SELECT * FROM raw.orders",
+    "CREATE TABLE analytics.checked AS SELECT * FROM raw.orders",
 )
 
 
@@ -55,7 +64,7 @@ class Warehouse:
         for statement in STATEMENTS:
             self.rows(statement)
         self.most: Counter[str] = Counter()
-        """The most that was ever seen at once: of each backfill, and of ``all`` together."""
+        """The most that was ever seen at once: of each backfill, of ``all`` together, and of ``sessions`` that work for the one that is counted."""
         self._over = threading.Event()
         self._watch = threading.Thread(target=self._look, daemon=True)
         self._watch.start()
@@ -85,7 +94,10 @@ class Warehouse:
 def _at_work(connection: psycopg.Connection[Any]) -> Counter[str]:
     found = connection.execute("SELECT query FROM pg_stat_activity WHERE wait_event = 'PgSleep'").fetchall()
     names = [name for (query,) in found for name in re.findall(r"passes\('(\w+)'\)", query)]
-    return Counter(names) + Counter(all=len(names))
+    sessions = connection.execute(
+        "SELECT FROM pg_stat_activity WHERE application_name = 'counted' AND state <> 'idle'"
+    ).rowcount
+    return Counter(names) + Counter(all=len(names), sessions=sessions)
 
 
 @pytest.fixture
@@ -97,11 +109,14 @@ def warehouse(airflow_server: LocalAirflow, add_dags: Callable[[Path], None], tm
         warehouse = Warehouse(server)
         airflow_server.cli("safe-backfill", "init", "--ledger", str(tmp_path / "ledger.db"))
         login = {"login": server.user, "password": server.password, "schema": "postgres"}
-        api.set_connection("capacity", "postgres", host="127.0.0.1", port=server.port, **login)
+        for conn_id, extra in (("capacity", {}), ("counted", {"application_name": "counted"})):
+            api.set_connection(
+                conn_id, "postgres", host="127.0.0.1", port=server.port, extra=json.dumps(extra), **login
+            )
         here = Path(__file__).parent
         add_dags(here / "capacity_dags")
         add_dags(here / "runner_dags")
-        for dag_id in ("backfill__wide", "backfill__narrow", "runner_smoke", "crowd"):
+        for dag_id in ("backfill__wide", "backfill__narrow", "backfill__checked", "runner_smoke", "crowd"):
             api.wait_for_dag(dag_id)
         yield warehouse
         warehouse.stop()
@@ -179,3 +194,14 @@ def test_a_pool_holds_everything_or_so_many_and_nobody_beside_it_waits(
     assert warehouse.most == Counter(wide=3, narrow=1, all=4), "max_concurrency of each, below the pool's slots"
     for table in ("wide", "narrow"):
         assert warehouse.rows(f"SELECT sum(amount) FROM analytics.{table}") == [(sum(range(ORDERS)) + ORDERS,)]
+
+
+def test_checks_are_counted_with_the_computing_of_a_backfill(
+    airflow_server: LocalAirflow, warehouse: Warehouse
+) -> None:
+    api, dag_id = airflow_server.api, "backfill__checked"
+    api.set_pool(POOL, 6)
+    run_id = api.trigger(dag_id, {"start_date": KEYS[0], "end_date": KEYS[-1], "reason": "counted"})
+    assert api.wait_for_run(dag_id, run_id, timeout=PATIENCE) == "success", api.failures(dag_id, run_id)
+    assert warehouse.most == Counter(sessions=2), "max_concurrency, of six slots"
+    assert warehouse.rows("SELECT sum(amount) FROM analytics.checked") == [(sum(range(ORDERS)) + ORDERS,)]

@@ -83,8 +83,14 @@ def test_the_probe_of_the_pool_comes_before_whatever_waits_for_it(folder: Path) 
     )
 
 
-def test_evidence_comes_early_and_the_cap_is_set_per_run(folder: Path) -> None:
-    tasks: dict[str, Any] = make(folder, "orders")["backfill__orders"].task_dict
+def test_evidence_comes_early_and_the_cap_of_a_run_counts_stages_and_validations_together(folder: Path) -> None:
+    (folder / "one.yaml").write_text(SPEC.format(name="one").replace("max_concurrency: 3", "max_concurrency: 1"))
+    dags = make(folder, "orders")
+    assert dags["backfill__orders"].max_active_tasks == 3
+    assert dags["backfill__one"].max_active_tasks == 2, "the scope, and the probe that it waits for"
+    one: dict[str, Any] = dags["backfill__one"].task_dict
+    assert one["partitions.stage_recompute"].max_active_tis_per_dagrun == 1
+    tasks: dict[str, Any] = dags["backfill__orders"].task_dict
     for task_id in ("partitions.stage_recompute", "partitions.validate_partition"):
         assert "upstream" in str(tasks[task_id].weight_rule).lower()
         assert tasks[task_id].max_active_tis_per_dagrun == 3
