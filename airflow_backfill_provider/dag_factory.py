@@ -51,15 +51,23 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
             "doc_md": _DOC.format(spec=spec),
             "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},
             # Airflow counts per run: stages and validations together. At one, the scheduler would look at no other task
-            # than the probe, and so never at the scope, where the pool of the probe does not exist.
+            # than the probe, and so never at the scope that ends it where its pool does not exist.
             "max_active_tasks": max(spec.compute.max_concurrency, 2),
         }
         | dag_kwargs
     ) as dag:
         pool: dict[str, Any] = {"pool": spec.compute.pool}
         place = _place(spec)
-        probe = PoolProbeOperator(task_id="pool_ready", retries=0, **pool, **place | {"priority_weight": 1_000_000})
-        scope = ScopePartitionsOperator(task_id="scope_partitions", spec=spec, pool_probe=probe.task_id, **place)
+        # Downstream of the scope, so that whoever clears that clears both; "always" starts them together all the same.
+        ahead: dict[str, Any] = {"priority_weight": 1_000_000, "trigger_rule": "always"}
+        probe = PoolProbeOperator(task_id="pool_ready", retries=0, **pool, **place | ahead)
+        scope = ScopePartitionsOperator(
+            task_id="scope_partitions",
+            spec=spec,
+            pool_probe=probe.task_id,
+            weight_rule="absolute",  # not with the probe's
+            **place,
+        )
 
         @task_group(group_id="partitions")
         def partitions(batch: Any) -> None:
@@ -92,8 +100,8 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
                 before.append(_gate("review_trial", "review", spec))
         gate = [_gate("approve_publish", "publish", spec)] if spec.approval.before_publish else []
         chain(*before, mapped_group, judged, *gate, published, announced, report)
-        scope >> mapped_group
-        [probe, published] >> report
+        scope >> [probe, mapped_group]
+        published >> report
     return dag
 
 

@@ -1,6 +1,7 @@
 """A pool that does not exist leaves tasks waiting for ever without a word; find out before mapping.
 
-A task cannot read pools, so a probe task is put into the pool and its state is watched.
+A task cannot read pools, so a probe task is put into the pool and its state is watched. A probe that does not start is
+skipped, or the run would wait for it as long as the pool does not exist.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -20,6 +22,7 @@ PATIENCE = 45
 """Seconds that the probe may wait for a slot, unless ``[safe_backfill] pool_patience`` says otherwise."""
 log = logging.getLogger(__name__)
 _STARTED = frozenset({"queued", "running", "success", "failed", "up_for_retry", "restarting"})
+_SKIPPED = "skipped"
 
 
 class PoolProbeOperator(BaseOperator):
@@ -39,14 +42,21 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
     """Return once the probe has started; at once in a run of ``DAG.test()``.
 
     :param at_work: the other backfills that work in the pool, by id; where there are any, a pool that starts nothing is full.
-    :raises SpecError: it has not within the patience, and nobody else works there; says how to create the pool.
+    :raises SpecError: it has not within the patience, and nobody else works there; says how to create the pool. The probe
+        is skipped then, and has to be cleared as well before it can tell anything.
     """
     run = context["dag_run"]
     if getattr(run, "triggering_user_name", None) == _BY_DAG_TEST:
         return
+    clear = f"airflow dags clear {run.dag_id} --run-id {quote(run.run_id)} -y"
     patience = conf.getfloat("safe_backfill", "pool_patience", fallback=PATIENCE)
     deadline = time.monotonic() + patience
-    while (state := _state(context["ti"], run.dag_id, run.run_id, probe)) not in _STARTED:
+    while (state := _state(context, probe)) not in _STARTED:
+        if state == _SKIPPED:
+            raise SpecError(
+                f"Whether the pool {pool!r} starts anything is not known: its probe {probe} was skipped by an earlier try of this "
+                f"task, and was not cleared with it. Nothing was computed. Clear both: {clear}"
+            )
         if time.monotonic() >= deadline:
             if others := at_work():
                 log.info(
@@ -54,15 +64,24 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
                     pool, patience, f"{', '.join(others)} {'is' if len(others) == 1 else 'are'}",
                 )  # fmt: skip
                 return
+            _skip(probe)
             raise SpecError(
-                f"Nothing started in the pool {pool!r} within {patience:.0f} s (its probe is {state}): the pool does not "
+                f"Nothing started in the pool {pool!r} within {patience:.0f} s (its probe was {state}): the pool does not "
                 f"exist, has 0 slots, or other tasks than those of backfills take every slot. Create it with `airflow pools set {pool} 4 backfills` or in "
-                "the UI under Admin, Pools; then clear this task."
+                f"the UI under Admin, Pools; then clear this task with downstream, or the whole run: {clear}"
             )
         time.sleep(0.5)
 
 
-def _state(ti: Any, dag_id: str, run_id: str, task_id: str) -> str | None:
-    states = ti.get_task_states(dag_id=dag_id, task_ids=[task_id], run_ids=[run_id])
-    state = states.get(run_id, {}).get(task_id)
+def _skip(probe: str) -> None:
+    from airflow.sdk.execution_time.comms import SkipDownstreamTasks
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    SUPERVISOR_COMMS.send(SkipDownstreamTasks(tasks=[probe]))
+
+
+def _state(context: Context, task_id: str) -> str | None:
+    run = context["dag_run"]
+    states: dict[str, Any] = context["ti"].get_task_states(dag_id=run.dag_id, task_ids=[task_id], run_ids=[run.run_id])
+    state = states.get(run.run_id, {}).get(task_id)
     return None if state is None else str(state)

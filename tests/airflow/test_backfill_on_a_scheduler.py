@@ -373,19 +373,21 @@ def test_hostile_conf_that_the_form_cannot_see_through_is_refused_by_scope(shop:
     assert shop.sql("SELECT count(*) FROM analytics.orders") == [(50 * len(DAYS) + 2,)]
 
 
-def test_a_missing_pool_fails_the_run_with_the_command_that_creates_it(shop: Shop) -> None:
-    shop.api.delete_pool("safe_backfill")
-    run_id, _ = trigger(shop, "backfill__orders", WHOLE)
-    wait_until(
-        lambda: shop.api.task_states("backfill__orders", run_id).get("scope_partitions") == "failed" or None,
-        "scope_partitions to fail",
-        timeout=90,
-    )
-    assert "airflow pools set safe_backfill 4" in shop.api.failures("backfill__orders", run_id)
+def test_a_missing_pool_fails_the_run_while_it_is_missing_and_says_what_mends_it(shop: Shop) -> None:
+    api, dag_id = shop.api, "backfill__orders"
+    api.delete_pool("safe_backfill")
+    run_id, found = trigger(shop, dag_id, WHOLE)
+    assert api.wait_for_run(dag_id, run_id) == "failed", "nothing waits for the pool"
+    assert "airflow pools set safe_backfill 4" in api.failures(dag_id, run_id)
+    assert api.task_states(dag_id, run_id)["pool_ready"] == "skipped"
+    assert shop.state(found) is BackfillState.FAILED
+    assert (shop.airflow.home / "safe_backfill_reports" / found / "report.html").is_file()
     shop.api.set_pool("safe_backfill", 4)
-    assert shop.api.wait_for_run("backfill__orders", run_id) == "failed"
-    shop.api.clear("backfill__orders", run_id)
-    assert shop.api.wait_for_run("backfill__orders", run_id) == "success"
+    api.clear(dag_id, run_id)
+    assert api.wait_for_run(dag_id, run_id) == "failed"
+    assert f"Clear both: airflow dags clear {dag_id} --run-id {run_id} -y" in api.failures(dag_id, run_id)
+    api.clear(dag_id, run_id, only_failed=False, task_ids=["scope_partitions"])
+    assert api.wait_for_run(dag_id, run_id) == "success", api.failures(dag_id, run_id)
     assert shop.corrected("orders") == len(DAYS)
 
 

@@ -127,10 +127,16 @@ def test_people_are_asked_where_the_spec_wants_it_and_nowhere_else(folder: Path)
     DagSerialization.from_dict(DagSerialization.to_dict(dags["backfill__asked"]))
 
 
-def test_the_report_is_the_only_leaf_and_runs_whatever_happened(folder: Path) -> None:
+def test_the_report_waits_for_no_pool_and_runs_whatever_happened(folder: Path) -> None:
     dag = make(folder, "orders")["backfill__orders"]
-    assert [task.task_id for task in dag.leaves] == ["report"]
+    assert sorted(task.task_id for task in dag.leaves) == ["pool_ready", "report"]
     assert dag.task_dict["report"].trigger_rule == "all_done"
+
+
+def test_clearing_the_scope_clears_the_probe_of_the_pool_which_starts_without_waiting_for_it(folder: Path) -> None:
+    probe = make(folder, "orders")["backfill__orders"].task_dict["pool_ready"]
+    assert probe.upstream_task_ids == {"scope_partitions"}
+    assert probe.trigger_rule == "always"
 
 
 def test_parsing_reads_no_connection_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,51 @@
+"""A pool that starts nothing holds no run up for ever: the probe of it is skipped, and what to do is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.comms import SkipDownstreamTasks
+from hand_run import HandRun
+from operators_world import Shop
+
+from airflow_backfill_provider.dag_factory import backfill_dag
+from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.ledger.states import BackfillState
+
+FOUND = backfill_id("backfill__orders", "one")
+CLEAR = "airflow dags clear backfill__orders --run-id one -y"
+
+
+@pytest.fixture(autouse=True)
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__SAFE_BACKFILL__POOL_PATIENCE", "0")
+
+
+def run_of(shop: Shop, probe: str) -> HandRun:
+    days = {"start_date": "2024-03-02", "end_date": "2024-03-05"}
+    return HandRun(backfill_dag(shop.spec), run_id="one", params=days, states={"pool_ready": probe})
+
+
+def skipped(sent: list[Any]) -> list[Any]:
+    return [task for message in sent if isinstance(message, SkipDownstreamTasks) for task in message.tasks]
+
+
+def test_a_run_whose_pool_starts_nothing_ends_with_its_report_and_the_way_on(shop: Shop, sent: list[Any]) -> None:
+    run = run_of(shop, "scheduled")
+    with pytest.raises(AirflowFailException, match=f"airflow pools set safe_backfill 4 .* the whole run: {CLEAR}"):
+        run.execute("scope_partitions")
+    assert skipped(sent) == ["pool_ready"]
+    run.states |= {"pool_ready": "skipped", "scope_partitions": "failed"}
+    with pytest.raises(AirflowFailException, match="did not reach its goal"):
+        run.execute("report")
+    with shop.ledger() as ledger:
+        assert ledger.backfill(FOUND).state is BackfillState.FAILED
+    assert (shop.folder / "reports" / FOUND / "report.html").is_file()
+
+
+def test_a_scope_that_was_cleared_without_the_probe_says_so_and_goes_no_further(shop: Shop, sent: list[Any]) -> None:
+    with pytest.raises(AirflowFailException, match=f"pool_ready was skipped by an earlier try.* Clear both: {CLEAR}"):
+        run_of(shop, "skipped").execute("scope_partitions")
+    assert skipped(sent) == []
