@@ -133,6 +133,12 @@ def rollback_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
                     title="Bring back what a forced rollback overwrote",
                     description="undoes a rollback that was forced, while the range is as that left it",
                 ),
+                "publish_is_dead": Param(
+                    False,
+                    type="boolean",
+                    title="Its publish is dead",
+                    description="neither its task nor a statement of it runs any more; only where Airflow cannot tell",
+                ),
             },
             "tags": list(TAGS),
             "default_args": {"retries": 2, "retry_delay": timedelta(seconds=10)},

@@ -220,6 +220,11 @@ def get_cli_commands() -> list[GroupCommand]:
                             action="store_true",
                         ),
                         _argument(
+                            "--publish-is-dead",
+                            help="of one that is publishing: neither its task nor a statement of it in the warehouse runs any more",
+                            action="store_true",
+                        ),
+                        _argument(
                             "--conn-id",
                             help="another connection that leads to its warehouse; default: that of its plan",
                         ),

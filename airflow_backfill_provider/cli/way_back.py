@@ -22,7 +22,9 @@ def rollback(args: Namespace) -> None:
         planned = stored_plan(ledger, args.backfill_id).spec
         through = args.conn_id or _planned_connection(planned, args.backfill_id)
         with closing(warehouse_to_undo(planned, through)) as warehouse:
-            work = Work(planned, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli")
+            by = f"{getpass.getuser()} via cli"
+            is_dead = args.publish_is_dead
+            work = Work(planned, args.backfill_id, warehouse, ledger, by, publish_is_dead=lambda: is_dead)
             try:
                 result = take_way_back(work, through, force=args.force, bring_back=args.restore_overwritten)
             finally:

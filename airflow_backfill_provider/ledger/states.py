@@ -53,7 +53,7 @@ WRITTEN = frozenset({_B.PUBLISHED, _B.PUBLISHED_UNVERIFIED, _B.COMPLETED})
 """The published table holds this backfill's rows, so there is something to roll back."""
 
 TERMINAL = frozenset({_B.ROLLED_BACK, _B.EXPIRED})
-"""It is over. No move leads out, but for a commit that is found after the backfill was given up."""
+"""It is over. No move leads out, but for a commit that came after the backfill was given up or rolled back."""
 
 RELEASES_LOCK = frozenset({_B.COMPLETED, _B.ROLLED_BACK, _B.EXPIRED})
 """Reaching one of these gives the range lock back."""
@@ -116,7 +116,7 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
     _B.PUBLISHING: {
         _B.PUBLISHED: "The commit happened and the range is what it should be.",
         _B.PUBLISHED_UNVERIFIED: "The commit happened and the range was not shown to be what it should be.",
-        _B.VALIDATED: "Publish was refused and nothing was written.",
+        _B.VALIDATED: "Publish was refused, or cut off, and not everything was written.",
         _B.HALTED: "A stop signal was found and nothing was written.",
         _B.FAILED: "Publish broke and nothing was written.",
     },
@@ -169,7 +169,9 @@ BACKFILL_MOVES: Mapping[BackfillState, Mapping[BackfillState, str]] = {
         _B.FAILED: "A task that ran on beside the rejecting one broke.",
         _B.EXPIRED: "The rejected work was given up.",
     },
-    _B.ROLLED_BACK: {},
+    _B.ROLLED_BACK: {
+        _B.PUBLISHED_UNVERIFIED: "A commit of its publish came after it was rolled back, and its receipt was found in the table.",
+    },
     _B.EXPIRED: {
         _B.PUBLISHED: "It was given up while a publish still ran, and its receipt was found in the table.",
         _B.PUBLISHED_UNVERIFIED: "The same, but units are missing, or the range is not what it should be.",
@@ -211,7 +213,9 @@ PARTITION_MOVES: Mapping[PartitionState, Mapping[PartitionState, str]] = {
     _P.PUBLISHED: {
         _P.ROLLED_BACK: "Its rows of the backup were put back.",
     },
-    _P.ROLLED_BACK: {},
+    _P.ROLLED_BACK: {
+        _P.PUBLISHED: "A commit of it was found, which came after it was rolled back.",
+    },
     _P.SKIPPED: {
         _P.PENDING: "A revised plan wants it after all.",
     },

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from sqlalchemy import URL, Connection
 
-from airflow_backfill_provider.errors import LedgerError, TransitionRefused
+from airflow_backfill_provider.errors import LedgerError, PublishRefused, TransitionRefused
 from airflow_backfill_provider.ledger import (
     approvals,
     backfill_rows,
@@ -188,6 +188,7 @@ class Ledger:
         ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on.
 
         :raises TransitionRefused: the move is not allowed from the state it is in, or that state is not expected.
+        :raises PublishRefused: it would begin to publish, and is on its way back.
         :raises LedgerError: the plan was revised since.
         """
         at = self._now()
@@ -196,6 +197,11 @@ class Ledger:
             backfill_rows.require_revision(backfill, revision)
             if expected is not None and backfill.state not in expected:
                 raise TransitionRefused(f"Backfill {backfill_id!r}", backfill.state.value, to.value)
+            if to is BackfillState.PUBLISHING and range_locks.is_on_way_back(connection, backfill_id):
+                raise PublishRefused(
+                    f"Backfill {backfill_id!r} is on its way back: what it published is being put back, or was to be and that broke "
+                    "off. Nothing was written. Let its rollback end, or trigger it again; publishing the range then takes a new backfill."
+                )
             if not backfill_rows.move(connection, backfill, to, at=at):
                 return
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
@@ -447,18 +453,29 @@ class Ledger:
                 detail = {"spans": [str(span) for span in range_locks.union(spans)]}
                 trail.add_event(connection, backfill_id, "range.claimed", at=at, by=by, detail=detail)
 
-    def begin_way_back(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> bool:
+    def begin_way_back(
+        self, backfill_id: str, spans: Sequence[Span], *, by: str, publish_is_dead: bool = False
+    ) -> bool:
         """Claim spans of the backfill's target to put back what was there before, until :meth:`end_way_back`.
 
-        Until then its completion does not give them back; rolled back or given up, it does.
+        Until then its completion does not give them back; rolled back or given up, it does. Until then it does not begin to
+        publish either.
 
+        :param publish_is_dead: a publish of it that is recorded as under way was cut off; it is recorded so, with this.
         :returns: False, with nothing recorded, when its way back had begun before and has not ended.
         :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
+        :raises PublishRefused: it publishes, and nobody said that this is dead; nothing is recorded.
         :raises LedgerError: no span is given, or the backfill has expired.
         """
         at = self._now()
         with self._write() as connection:
             backfill = _claimant(connection, backfill_id, spans)
+            if backfill.state is BackfillState.PUBLISHING:
+                if not publish_is_dead:
+                    raise PublishRefused(
+                        f"Backfill {backfill_id!r} is publishing by now. Nothing was put back. Let that publish end, then clear this task."
+                    )
+                _cut_off(connection, backfill, at=at, by=by)
             begun = range_locks.begin_way_back(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at)
             if begun:
                 detail = {"spans": [str(span) for span in range_locks.union(spans)]}
@@ -568,6 +585,14 @@ class Ledger:
         if not self._recognised:
             schema.require(self._engine)
             self._recognised = True
+
+
+def _cut_off(connection: Connection, backfill: BackfillRecord, *, at: datetime, by: str) -> None:
+    """Record that its publish goes no further, before it is put back."""
+    to = BackfillState.VALIDATED
+    backfill_rows.move(connection, backfill, to, at=at)
+    detail = {"from": backfill.state.value, "to": to.value, "reason": "its publish is dead, and is put back"}
+    trail.add_event(connection, backfill.backfill_id, trail.MOVED_EVENT, at=at, by=by, detail=detail)
 
 
 def _claimant(connection: Connection, backfill_id: str, spans: Sequence[Span]) -> BackfillRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.definitions.context import Context
@@ -26,27 +26,39 @@ class RollbackOperator(BackfillOperator):
     :param force: restore even though the range changed since; what gets overwritten is backed up. True, false, or
         text that renders to one of them; templated. Left out, it is the conf's ``force``, or false.
     :param restore_overwritten: bring back what an earlier forced rollback overwrote, instead. Written as ``force`` is.
+    :param publish_is_dead: its publish was cut off, and neither its task nor a statement of it runs any more. Written as
+        ``force`` is. Only for what Airflow cannot tell: where no task of its runs is at work, that is known without.
     """
 
-    template_fields = (*BackfillOperator.template_fields, "force", "restore_overwritten")
+    template_fields = (*BackfillOperator.template_fields, "force", "restore_overwritten", "publish_is_dead")
     ui_color = "#f5dcdc"
     heeds_stop_signals = False
 
     def __init__(
-        self, *, force: bool | str | None = None, restore_overwritten: bool | str | None = None, **kwargs: Any
+        self,
+        *,
+        force: bool | str | None = None,
+        restore_overwritten: bool | str | None = None,
+        publish_is_dead: bool | str | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.force = force
         self.restore_overwritten = restore_overwritten
         self._through = ""
+        self.publish_is_dead = publish_is_dead
 
     def execute(self, context: Context) -> dict[str, Any]:
+        from airflow_backfill_provider.operators.at_work import nobody_is_at_work
         from airflow_backfill_provider.operators.report_files import try_to_write_report
         from airflow_backfill_provider.steps.way_back import take_way_back
 
         with self.work(context) as work:
             force = self._asked(context, "force")
             bring_back = self._asked(context, "restore_overwritten")
+            is_dead = self._asked(context, "publish_is_dead")
+            ledger, found = work.ledger, work.backfill_id
+            work = replace(work, publish_is_dead=lambda: is_dead or nobody_is_at_work(context, ledger, found))
             try:
                 result = take_way_back(work, self._through, force=force, bring_back=bring_back)
             finally:

@@ -25,6 +25,7 @@ from airflow_backfill_provider.steps.receipts import Written, longest_write_bloc
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import validate_range
+from airflow_backfill_provider.steps.way_on import put_back_too
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -61,10 +62,7 @@ def _publish(work: Work) -> PublishResult:
     if stored.request.drill:
         raise PublishRefused(f"Backfill {work.backfill_id} is a drill, which publishes nothing, whatever it found.")
     written = settle(work, stored)
-    if written.undone:
-        raise PublishRefused(
-            f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
-        )
+    _refuse_undone(work, written)
     state = work.ledger.backfill(work.backfill_id).state
     if state is BackfillState.EXPIRED:
         raise PublishRefused(f"Backfill {work.backfill_id} is over; publishing its range needs a new backfill.")
@@ -116,6 +114,7 @@ def _publish(work: Work) -> PublishResult:
             detail = {"mechanism": mechanism, "error": type(error).__name__, "reason": str(error)[:2_000]}
             work.ledger.record_event(work.backfill_id, PUBLISH_FAILED_EVENT, by=work.by, detail=detail)
             work.log.error("Not everything was published: %s", error)
+            _refuse_undone(work, written)
             raise
     else:
         written = settle(work, plan)
@@ -183,11 +182,14 @@ def _publication(
 ) -> Publication:
     def still_ours() -> None:
         backfill = work.ledger.backfill(work.backfill_id)
-        if backfill.state is not BackfillState.PUBLISHING or backfill.revision != revision:
-            raise PublishRefused(
-                f"Backfill {work.backfill_id} is {backfill.state} at plan revision {backfill.revision} now: someone took it "
-                "over while this publish ran. Nothing was written."
-            )
+        is_put_back = work.ledger.is_on_way_back(work.backfill_id)
+        if backfill.state is BackfillState.PUBLISHING and backfill.revision == revision and not is_put_back:
+            return
+        now = "on its way back" if is_put_back else f"{backfill.state} at plan revision {backfill.revision}"
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} is {now} now: someone took it over while this publish ran. Nothing was written to "
+            f"{unit[0].key} … {unit[-1].key}."
+        )
 
     return Publication(
         backfill_id=work.backfill_id,
@@ -204,6 +206,7 @@ def _publication(
 
 def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
     """The result of what is committed and recorded; what could not be verified is verified again."""
+    _refuse_undone(work, written)
     count = len(plan.partitions)
     state = work.ledger.backfill(work.backfill_id).state
     if not written.published:
@@ -223,6 +226,20 @@ def _published(work: Work, plan: Plan, written: Written) -> PublishResult:
         inserted=sum(receipt.inserted for receipt in written.publishes),
         note=("published in one commit" if commits == 1 else f"published in {commits} commits") + locked_words(locked),
         locked_seconds=locked,
+    )
+
+
+def _refuse_undone(work: Work, written: Written) -> None:
+    """:raises PublishRefused: the backfill is rolled back, or is being; saying so when a commit of it came after that."""
+    if not written.undone:
+        return
+    if written.published:
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} is rolled back, but {len(written.published)} partitions hold its rows: its rollback is not over, "
+            f"or a commit of it came after that. {put_back_too(work.ledger.backfill(work.backfill_id))}"
+        )
+    raise PublishRefused(
+        f"Backfill {work.backfill_id} was published and rolled back; publishing again needs a new backfill."
     )
 
 

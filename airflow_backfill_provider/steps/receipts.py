@@ -16,7 +16,7 @@ class Written:
     publishes: tuple[Receipt, ...] = ()
     """Those of its commits that were not rolled back."""
     undone: frozenset[str] = frozenset()
-    """Keys whose rows were published and put back."""
+    """Keys whose rows were published and put back; those of a commit that came after that are published as well."""
     by_ledger: frozenset[str] = frozenset()
     """Keys whose rows it published by the ledger's word alone: the table's log does not go back to their receipts."""
 
@@ -36,8 +36,9 @@ def written_by(receipts: Sequence[Receipt], backfill_id: str) -> Written:
         if receipt.action is Action.PUBLISH:
             publishes.append(receipt)
         else:
-            undone.update(receipt.keys)
-            publishes = [one for one in publishes if undone.isdisjoint(one.keys)]
+            back = frozenset(receipt.keys)
+            undone |= back
+            publishes = [one for one in publishes if back.isdisjoint(one.keys)]
     return Written(tuple(publishes), frozenset(undone))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_backfill_provider.errors import BackfillError, ConnectionLost, PublishRefused, RequestError
 from airflow_backfill_provider.plan import Plan
@@ -56,16 +57,21 @@ def require_own(work: Work) -> None:
 
 
 @contextmanager
-def way_back(work: Work, plan: Plan) -> Iterator[None]:
-    """Hold the plan's range until what happens inside is over. Whoever looks at the range first looks inside.
+def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterator[None]:
+    """Hold the plan's range until what happens inside is over, and keep its publish out. Whoever looks at the range first looks
+    inside.
 
     When it breaks, the range is given back only if this call was the one that took it, and the table shows that nothing was
     put back since: a range of which some units are restored and others are not is nobody else's.
 
+    :param publish_is_dead: a publish that is recorded as under way was cut off.
     :raises RangeLocked: another backfill, or a live run, owns part of the range; nothing was written.
+    :raises PublishRefused: it publishes, and that is not known to be dead; likewise.
     """
     before = _put_back(work, plan)
-    begun = work.ledger.begin_way_back(work.backfill_id, merge(plan.partitions), by=work.by)
+    begun = work.ledger.begin_way_back(
+        work.backfill_id, merge(plan.partitions), by=work.by, publish_is_dead=publish_is_dead
+    )
     try:
         yield
     except BaseException as error:
@@ -111,6 +117,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks) -> 
             rows=restoration.backup,
             before={partition.key: before[partition.key] for partition in unit},
             after={partition.key: restoration.after[partition.key] for partition in unit},
+            confirm=partial(_require_held, work),
             keys_may_repeat=restoration.keys_may_repeat,
         )
         receipt = restoration.change(plan.target, publication)
@@ -127,6 +134,15 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks) -> 
         + "".join(locked_words(one.locked_for.total_seconds()) for one in receipts if one.locked_for is not None),
         write_block_seconds=longest_write_block(receipts),
     )
+
+
+def _require_held(work: Work) -> None:
+    """:raises PublishRefused: another attempt ended the way back, and with it the hold on the range."""
+    if not work.ledger.is_on_way_back(work.backfill_id):
+        raise PublishRefused(
+            f"Another attempt ended the way back of backfill {work.backfill_id} meanwhile. Nothing more was written; clear this task, "
+            "which looks what is left to do."
+        )
 
 
 def require_backup(work: Work, plan: Plan, backup: Backup, partitions: Sequence[Partition], marks: Marks) -> Marks:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from airflow_backfill_provider.errors import BackfillError, PublishRefused, TargetMoved
+from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.quantities import write_duration
@@ -15,8 +16,8 @@ from airflow_backfill_provider.steps.overwritten import (
     keep_overwritten,
     refuse_brought_back,
 )
-from airflow_backfill_provider.steps.receipts import standing_over
-from airflow_backfill_provider.steps.replaced import published
+from airflow_backfill_provider.steps.receipts import Written, standing_over
+from airflow_backfill_provider.steps.replaced import published, replaced
 from airflow_backfill_provider.steps.restore import (
     Restoration,
     RollbackResult,
@@ -27,6 +28,7 @@ from airflow_backfill_provider.steps.restore import (
     way_back,
 )
 from airflow_backfill_provider.steps.settle import record_receipts, settle, way_back_has_ended
+from airflow_backfill_provider.steps.way_on import may_still_commit, rollback_command
 from airflow_backfill_provider.steps.work import Work, fingerprint_on_record, staged_partition
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Staged
 from airflow_backfill_provider.windows import Partition
@@ -41,26 +43,25 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     Not subject to the kill switch, which stops backfills and not the way back.
 
     :param force: restore even though the range is no longer what was published; what gets overwritten is backed up.
-    :raises PublishRefused: never published, out of order, or the backup is gone; nothing was written.
+    :raises PublishRefused: never published, out of order, the backup is gone, or a commit of it may still happen; nothing was
+        written.
     :raises TargetMoved: the range is no longer what was published; nothing was written.
     """
     require_own(work)
-    plan, backfill = work.stored_plan(), work.ledger.backfill(work.backfill_id)
+    plan = work.stored_plan()
     if way_back_has_ended(work):
         raise PublishRefused(
             f"The way back of backfill {work.backfill_id} has ended: its backup was kept for "
             f"{write_duration(plan.spec.rollback.keep_for)} and is dropped. Nothing was written. A new backfill, with the SQL as it was, brings back what that gives; "
             f"`airflow safe-backfill status {work.backfill_id}` says what was dropped and when."
         )
-    written = settle(work, plan)
-    state = work.ledger.backfill(work.backfill_id).state
-    if not written.published and not written.undone:
-        if state is BackfillState.ROLLED_BACK:
-            refuse_brought_back(work, plan)
-            return _restored_before(work.ledger.counts(work.backfill_id)[PartitionState.ROLLED_BACK])
-        raise PublishRefused(
-            f"Backfill {work.backfill_id} never published or had nothing to publish ({state}); there is nothing to undo."
-        )
+    written = settle(work, plan, cut_off=False)
+    backfill = work.ledger.backfill(work.backfill_id)
+    cut_off = backfill.state is BackfillState.PUBLISHING
+    if cut_off and not (written.published and work.publish_is_dead()):
+        raise _publishing(backfill, written)
+    if not written.published:
+        return _nothing_left(work, plan, written)
     if written.by_ledger:
         work.log.warning(
             "The log of %s does not go back to what backfill %s published. The ledger says that it did, and whether the range "
@@ -68,36 +69,73 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
             plan.target.table,
             work.backfill_id,
         )
-    marks = {key: Fingerprint(**mark) for key, mark in backfill.backup_fingerprints.items()}
-    if not written.published:
-        if state is not BackfillState.ROLLED_BACK:
-            undone = plan.select(sorted(written.undone))
-            require_restored(work, plan, undone, marks)
-            record_receipts(work, plan, work.warehouse.receipts(plan.target))
-            _record(work)
-        refuse_brought_back(work, plan)
-        return _restored_before(len(written.undone))
     if backfill.backup_location is None:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
-    restored = plan.select(sorted(written.published))
-    with way_back(work, plan):
-        standing = standing_over(work.warehouse.receipts(plan.target), written.published)
+    with way_back(work, plan, publish_is_dead=cut_off):
+        # From here on no publish begins. One may have begun, or another rollback ended, until the range was held.
+        if cut_off and not work.publish_is_dead():
+            raise _publishing(backfill, written)
+        receipts = work.warehouse.receipts(plan.target)
+        written = settle(work, plan, receipts=receipts)
+        if not written.published:
+            return _nothing_left(work, plan, written)
+        standing = standing_over(receipts, written.published)
         if standing is not None and standing.backfill_id != work.backfill_id:
             raise PublishRefused(
                 f"Backfill {standing.backfill_id} wrote to this range after {work.backfill_id}: roll that one back first."
             )
+        restored = plan.select(sorted(written.published))
         restoration = Restoration(
             Action.ROLLBACK,
             backup,
-            require_backup(work, plan, backup, plan.partitions, marks),
+            require_backup(work, plan, backup, plan.partitions, _backed_up(backfill)),
             restored,
             undo(work.warehouse, plan.spec.publish),
             keys_may_repeat=force,
         )
         result = restore(work, plan, restoration, _before(work, plan, restored, force=force))
-        _record(work)
+        _record(work, plan, written.published | written.undone)
     return result
+
+
+def _publishing(backfill: BackfillRecord, written: Written) -> PublishRefused:
+    """What is said of a backfill that publishes: what it commits from here on would stand beside what was put back."""
+    if written.published:
+        way = f"put back what is published: {rollback_command(backfill, publish_is_dead=True)}"
+    else:
+        way = (
+            f"there is nothing to undo: `airflow safe-backfill abandon {backfill.backfill_id} --publish-is-dead --reason …` "
+            "gives it up."
+        )
+    return PublishRefused(f"{may_still_commit(backfill)} {way}")
+
+
+def _nothing_left(work: Work, plan: Plan, written: Written) -> RollbackResult:
+    """Record that everything is put back, where a worker did not live to do that.
+
+    :raises PublishRefused: it never published, the range is not what was put back, or what a forced rollback overwrote was
+        brought back.
+    """
+    backfill = work.ledger.backfill(work.backfill_id)
+    is_recorded = backfill.state is BackfillState.ROLLED_BACK
+    if not written.undone:
+        if is_recorded:
+            refuse_brought_back(work, plan)
+            return _restored_before(work.ledger.counts(work.backfill_id)[PartitionState.ROLLED_BACK])
+        raise PublishRefused(
+            f"Backfill {work.backfill_id} never published or had nothing to publish ({backfill.state}); there is nothing to undo."
+        )
+    if not is_recorded:
+        require_restored(work, plan, plan.select(sorted(written.undone)), _backed_up(backfill))
+        record_receipts(work, plan, work.warehouse.receipts(plan.target))
+        _record(work, plan, written.undone)
+    refuse_brought_back(work, plan)
+    return _restored_before(len(written.undone))
+
+
+def _backed_up(backfill: BackfillRecord) -> Mapping[str, Fingerprint]:
+    return {key: Fingerprint(**mark) for key, mark in backfill.backup_fingerprints.items()}
 
 
 def _restored_before(partitions: int) -> RollbackResult:
@@ -155,10 +193,13 @@ def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) ->
         ) from error
 
 
-def _record(work: Work) -> None:
+def _record(work: Work, plan: Plan, back: Collection[str]) -> None:
+    """Record that these are put back; what was published without a commit, as it held the same rows before, goes with them."""
     if work.ledger.backfill(work.backfill_id).state is BackfillState.ROLLED_BACK:
         return
-    undone = sorted(published(work.ledger.partitions(work.backfill_id)))
+    records = work.ledger.partitions(work.backfill_id)
+    done = published(records)
+    undone = sorted(done - (replaced(plan, records) - set(back)))
     work.ledger.move_partitions(work.backfill_id, undone, PartitionState.ROLLED_BACK, by=work.by)
     work.metrics.count(OUTCOMES, len(undone), outcome="rolled_back")
     work.ledger.move(work.backfill_id, BackfillState.ROLLED_BACK, by=work.by)

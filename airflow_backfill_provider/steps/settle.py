@@ -6,10 +6,11 @@ go back to a commit that the ledger recorded does not contradict it: the ledger 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_backfill_provider.errors import PublishRefused
+from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT, RECEIPT_EVENT
 from airflow_backfill_provider.plan import Plan
@@ -17,6 +18,7 @@ from airflow_backfill_provider.steps.mechanism import mechanism_of
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.receipts import Written, receipt_detail, written_by
 from airflow_backfill_provider.steps.replaced import published, replaced
+from airflow_backfill_provider.steps.way_on import put_back_too
 from airflow_backfill_provider.steps.work import Work, fingerprint_on_record
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published, Receipt
 from airflow_backfill_provider.windows import Partition
@@ -38,33 +40,42 @@ class PublishResult:
     """How long nobody could read the table, where partitions were exchanged and that is known."""
 
 
-def settle(work: Work, plan: Plan) -> Written:
+def settle(work: Work, plan: Plan, *, cut_off: bool = True, receipts: Sequence[Receipt] | None = None) -> Written:
     """Bring the ledger up to what the table's receipts say, and return that.
 
     A commit that nobody recorded is recorded: its partitions become published, and with the last of them the backfill
     ``published`` (or ``published_unverified``). A publish that was cut off before becomes ``validated`` again. A backfill
     that was given up while a publish still ran is taken up again when that commit is found; one of which units are missing
     then is ``published_unverified``, and so is one whose plan was revised, or whose partitions were staged again, when a commit
-    from before that is found and is not what is staged now. Safe to run at any time, also beside a running publish, which asks
-    once more, inside its transaction, whether it may go on.
+    from before that is found and is not what is staged now, and one that was rolled back before its commit came. Safe to run at
+    any time, also beside a running publish, which asks once more, inside its transaction, whether it may go on.
+
+    :param cut_off: whether a publish that is recorded as under way was cut off. One that may still commit is left as it is.
+    :param receipts: those of the table, where they were just read.
     """
-    written = written_by(work.warehouse.receipts(plan.target), work.backfill_id)
-    records = work.ledger.partitions(work.backfill_id)
-    written = replace(written, by_ledger=replaced(plan, records) - written.published - written.undone)
-    state = work.ledger.backfill(work.backfill_id).state
+    written, records, state = _look(work, plan, receipts)
+    if written.published and _is_put_back(state, written.published, records):
+        # Once more: the receipts that were read may be older than the rollback that is recorded.
+        written, records, state = _look(work, plan)
+        if written.published and state is BackfillState.ROLLED_BACK:
+            _take_up_again(work, written)
     recorded = published(records)
     found = sorted(written.published - recorded)
-    if written.undone or state in _RECORDED or way_back_has_ended(work):
-        if state is BackfillState.PUBLISHED_UNVERIFIED and not written.undone:
-            _call_published(work, plan, written, found)  # the worker that said so may have died before this
-        return written
     done = recorded | written.published
+    so_far = f"{len(done)} of {len(plan.keys)} partitions"
+    if way_back_has_ended(work):
+        return written
+    if written.undone or state in _RECORDED:
+        _call_published(work, plan, written, found)  # the worker that was to say so may have died before this
+        if state is BackfillState.PUBLISHING and cut_off:
+            reason = f"a publish was cut off with {so_far} published, of which {len(written.undone)} were put back"
+            work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
+        return written
     if written.publishes and done == set(plan.keys):
         _record(work, plan, written)
         return written
     wrong = unverified(work, plan, plan.select(found))
     given_up = state is BackfillState.EXPIRED and bool(written.published)
-    so_far = f"{len(done)} of {len(plan.keys)} partitions"
     if wrong or given_up:
         # Before its partitions are called published, or the next publish went on from them when the worker dies here.
         reason = "; ".join([*_reasons(given_up, wrong), f"{so_far} are published"])
@@ -76,10 +87,34 @@ def settle(work: Work, plan: Plan) -> Written:
         if done == set(plan.keys):
             # Nothing had to be written, and the worker died between two lines of saying so.
             work.ledger.move(work.backfill_id, BackfillState.PUBLISHED, by=work.by, expected={state})
-        else:
+        elif cut_off:
             reason = f"a publish was cut off with {so_far} published"
             work.ledger.move(work.backfill_id, BackfillState.VALIDATED, by=work.by, reason=reason, expected={state})
     return written
+
+
+def _look(
+    work: Work, plan: Plan, receipts: Sequence[Receipt] | None = None
+) -> tuple[Written, Mapping[str, PartitionRecord], BackfillState]:
+    """What the backfill wrote by the receipts, and then what the ledger says."""
+    written = written_by(work.warehouse.receipts(plan.target) if receipts is None else receipts, work.backfill_id)
+    records = work.ledger.partitions(work.backfill_id)
+    written = replace(written, by_ledger=replaced(plan, records) - written.published - written.undone)
+    return written, records, work.ledger.backfill(work.backfill_id).state
+
+
+def _is_put_back(state: BackfillState, keys: Iterable[str], records: Mapping[str, PartitionRecord]) -> bool:
+    return state is BackfillState.ROLLED_BACK or any(records[key].state is PartitionState.ROLLED_BACK for key in keys)
+
+
+def _take_up_again(work: Work, written: Written) -> None:
+    """Say that a commit came after the backfill was rolled back. It is published again, which a rollback undoes."""
+    reason = f"{_LANDED_LATE}: {len(written.published)} partitions hold its rows"
+    work.log.error(
+        "Backfill %s: %s. %s", work.backfill_id, reason, put_back_too(work.ledger.backfill(work.backfill_id))
+    )
+    to = BackfillState.PUBLISHED_UNVERIFIED
+    work.ledger.move(work.backfill_id, to, by=work.by, reason=reason, expected={BackfillState.ROLLED_BACK})
 
 
 def _call_published(work: Work, plan: Plan, written: Written, found: Sequence[str]) -> None:
@@ -89,6 +124,7 @@ def _call_published(work: Work, plan: Plan, written: Written, found: Sequence[st
         record_receipts(work, plan, written.publishes)
 
 
+_LANDED_LATE = "it was rolled back, and a commit of its publish came after that"
 _GIVEN_UP = "given up while a publish still ran, whose commit happened"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from shlex import quote
 
 from airflow_backfill_provider.ledger.records import BackfillRecord
@@ -13,6 +14,17 @@ from airflow_backfill_provider.spec.request import Mode
 def clear_command(backfill: BackfillRecord) -> str:
     """The command that runs the failed tasks of the backfill's run again; what is finished is reused."""
     return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} --only-failed -y"
+
+
+def rollback_command(backfill: BackfillRecord, **asked: bool) -> str:
+    """The command that puts the old rows back; ``asked`` is what its conf says besides the id."""
+    conf: dict[str, object] = {"backfill_id": backfill.backfill_id, **asked}
+    return f"airflow dags trigger rollback__{backfill.name} --conf '{json.dumps(conf)}'"
+
+
+def put_back_too(backfill: BackfillRecord) -> str:
+    """What to do when a commit came after the backfill was rolled back."""
+    return f"Put the old rows back there too: {rollback_command(backfill)}"
 
 
 def may_still_commit(backfill: BackfillRecord) -> str:
@@ -35,7 +47,7 @@ def published_so_far(ledger: Ledger, backfill_id: str) -> str:
 def way_on(backfill: BackfillRecord) -> str:
     """One sentence or two: what the state means for whoever waits, and what to do."""
     found, again = backfill.backfill_id, clear_command(backfill)
-    rollback = f"""airflow dags trigger rollback__{backfill.name} --conf '{{"backfill_id": "{found}"}}'"""
+    rollback = rollback_command(backfill)
     match backfill.state:
         case BackfillState.PLANNED | BackfillState.RUNNING:
             return f"Its run goes on by itself. If its tasks failed, or its worker died: {again}"

@@ -39,6 +39,11 @@ def unmeasured(moment: Moment) -> None:
     """For a caller that has no live lag to look at."""
 
 
+def unknown() -> bool:
+    """For a caller that cannot tell whether a publish still runs."""
+    return False
+
+
 def nowhere(spec: BackfillSpec) -> Elsewhere:
     """For a caller that can have nothing done elsewhere."""
     raise TransformRefused(f"The {spec.transform.origin} can be run by a task of Airflow only.")
@@ -73,6 +78,8 @@ class Work:
     """Looks at every live lag and records what it found; never raises what a probe does."""
     elsewhere: Callable[[BackfillSpec], Elsewhere] = nowhere
     """Where the spec's transform runs, if that is elsewhere."""
+    publish_is_dead: Callable[[], bool] = unknown
+    """Whether no publish of this backfill runs any more, as far as anybody can tell."""
     pause: Callable[[float], None] = time.sleep
     """Waits for so many seconds; raises when the task is ended meanwhile."""
     metrics: Metrics = field(default_factory=Untold)

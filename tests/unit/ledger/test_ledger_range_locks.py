@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_world import TARGET, B, bring_backfill_to, days, new_backfill, open_backfill, put_backfill_in, window
 
-from airflow_backfill_provider.errors import LedgerError, RangeLocked
+from airflow_backfill_provider.errors import LedgerError, PublishRefused, RangeLocked
 from airflow_backfill_provider.ledger.range_locks import first_uncovered, union
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.windows import Value, list_partition
@@ -168,6 +168,31 @@ def test_the_end_of_a_way_back_takes_nothing_from_a_backfill_that_is_not_over(le
     assert ledger.holds_range("a", [window(1, 3)])
     ledger.move("a", B.COMPLETED, by="ana")
     assert not ledger.holds_range("a", [window(1, 3)])
+
+
+def test_what_is_on_its_way_back_does_not_begin_to_publish(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    put_backfill_in(ledger, "a", B.VALIDATED)
+    ledger.begin_way_back("a", [window(1, 3)], by="rollback")
+    events = ledger.events("a")
+    with pytest.raises(PublishRefused, match="is on its way back"):
+        ledger.move("a", B.PUBLISHING, by="publish")
+    assert (ledger.backfill("a").state, ledger.events("a")) == (B.VALIDATED, events)
+    ledger.end_way_back("a", by="rollback")
+    ledger.move("a", B.PUBLISHING, by="publish")
+
+
+def test_what_publishes_begins_no_way_back_unless_its_publish_is_dead(ledger: Ledger):
+    open_backfill(ledger, "a", 1, 3)
+    put_backfill_in(ledger, "a", B.PUBLISHING)
+    events = ledger.events("a")
+    with pytest.raises(PublishRefused, match="is publishing by now"):
+        ledger.begin_way_back("a", [window(1, 3)], by="rollback")
+    assert (ledger.is_on_way_back("a"), ledger.events("a")) == (False, events)
+    assert ledger.begin_way_back("a", [window(1, 3)], by="rollback", publish_is_dead=True)
+    assert ledger.backfill("a").state is B.VALIDATED
+    moved = ledger.events("a", "backfill.moved")[-1]
+    assert (moved.by, moved.detail["from"], moved.detail["to"]) == ("rollback", B.PUBLISHING, B.VALIDATED)
 
 
 def test_no_window_is_never_owned_and_never_claimed(ledger: Ledger):

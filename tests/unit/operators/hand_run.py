@@ -62,8 +62,10 @@ class HandRun:
             xcom_push=lambda key, value: self.xcoms.__setitem__((task.task_id, key), value),
             xcom_pull=lambda task_ids, key="return_value", **_: self.xcoms.get((task_ids, key)),
             get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
-            get_task_states=lambda task_ids, **_: {
-                self.run_id: {name: state for name, state in self.states.items() if name in task_ids}
+            get_task_states=lambda task_ids=None, **_: {
+                self.run_id: {
+                    name: state for name, state in self.states.items() if task_ids is None or name in task_ids
+                }
             },
         )
         return {

@@ -205,7 +205,7 @@ def test_the_dag_is_stored_and_read_by_the_scheduler_with_every_form_of_spec(sho
         (AtomicPublishOperator, {"backfill_id"}),
         (AnnouncePublishOperator, {"backfill_id", "published"}),
         (ReportOperator, {"backfill_id"}),
-        (RollbackOperator, {"backfill_id", "force", "restore_overwritten"}),
+        (RollbackOperator, {"backfill_id", "force", "restore_overwritten", "publish_is_dead"}),
     ],
 )
 def test_template_fields_are_the_documented_ones(operator: Any, fields: set[str]) -> None:

@@ -50,7 +50,8 @@ def state(shop: Shop, found: str) -> BackfillState:
 
 
 def asked(found: str, **given: Any) -> Namespace:
-    return Namespace(backfill_id=found, **{"force": False, "restore_overwritten": False, "conn_id": None} | given)
+    left_out = {"force": False, "restore_overwritten": False, "publish_is_dead": False, "conn_id": None}
+    return Namespace(backfill_id=found, **left_out | given)
 
 
 def rename(connection: str, to: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -153,8 +153,10 @@ class World:
     def publish(self, backfill: str | None = None) -> PublishResult:
         return publish(self.work(backfill))
 
-    def rollback(self, backfill: str | None = None, *, force: bool = False) -> RollbackResult:
-        return rollback(self.work(backfill), force=force)
+    def rollback(
+        self, backfill: str | None = None, *, force: bool = False, publish_is_dead: bool = False
+    ) -> RollbackResult:
+        return rollback(replace(self.work(backfill), publish_is_dead=lambda: publish_is_dead), force=force)
 
     def restore_overwritten(self, backfill: str | None = None) -> RollbackResult:
         return restore_overwritten(self.work(backfill))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,13 +11,16 @@ from typing import Any
 import pytest
 from contract_engines import Memory
 from killed_step import BY_WEEK
+from late_commit import Killed, die, once_confirmed
 from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, RangeLocked
-from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.retention import retention
+from airflow_backfill_provider.steps.rollback import rollback
 from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.warehouses.base import Receipt
 from airflow_backfill_provider.windows import merge
@@ -30,6 +34,10 @@ A_FIX = "INSERT INTO analytics.orders VALUES ({}, DATE '{}', 1, 'a fix')"
 def weekly(world: World) -> World:
     world.spec = make_spec(**BY_WEEK)
     return world
+
+
+def state(world: World) -> BackfillState:
+    return world.ledger.backfill(world.id).state
 
 
 def holds_range(world: World) -> bool:
@@ -201,3 +209,177 @@ def test_both_copies_of_a_broken_forced_rollback_are_brought_back_by_one_call(we
 
     assert (result.partitions, result.note) == (10, "restored in one commit; restored in one commit")
     assert weekly.published() == fixed
+
+
+def test_no_publish_of_it_begins_while_what_it_published_is_put_back(
+    weekly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = weekly.published()
+    weekly.prepare()
+    with locked(weekly, after=1):
+        weekly.publish()
+    replace = weekly.warehouse.replace_partitions
+
+    def while_airflow_tries_again(*given: Any) -> Receipt:
+        monkeypatch.setattr(weekly.warehouse, "replace_partitions", replace)
+        with pytest.raises(PublishRefused, match="is on its way back"):
+            weekly.publish()
+        return replace(*given)
+
+    monkeypatch.setattr(weekly.warehouse, "replace_partitions", while_airflow_tries_again)
+    assert weekly.rollback().partitions == len(FIRST_WEEK)
+
+    assert weekly.published() == before
+    assert state(weekly) is BackfillState.ROLLED_BACK
+    assert not holds_range(weekly)
+    weekly.run_id = "run 2"
+    weekly.scope()
+
+
+@pytest.fixture
+def daily(world: World) -> World:
+    world.spec = make_spec(publish={"unit": "day", "lock_timeout": "2s"})
+    return world
+
+
+def once_unit_is_confirmed(
+    world: World,
+    number: int,
+    act: Callable[[], object],
+    monkeypatch: pytest.MonkeyPatch,
+    after: Callable[[], object] = lambda: None,
+) -> None:
+    """Let ``act`` happen when the commit of this unit, counted from 1, can no longer be held back."""
+    if number == 1:
+        once_confirmed(world, act, monkeypatch, after)
+    else:
+        once_confirmed(world, lambda: once_unit_is_confirmed(world, number - 1, act, monkeypatch, after), monkeypatch)
+
+
+A_LATER_UNIT = pytest.mark.parametrize("number", [2, len(DAYS)], ids=["second", "last"])
+
+
+@A_LATER_UNIT
+def test_what_a_publish_may_still_add_to_is_not_rolled_back(
+    daily: World, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    daily.prepare()
+    said: list[str] = []
+
+    def try_it() -> None:
+        with pytest.raises(PublishRefused, match="its commit may still happen") as refused:
+            daily.rollback()
+        said.append(str(refused.value))
+        assert state(daily) is BackfillState.PUBLISHING
+        assert not daily.ledger.is_on_way_back(daily.id)
+
+    once_unit_is_confirmed(daily, number, try_it, monkeypatch)
+
+    assert daily.publish().published
+    assert state(daily) is BackfillState.PUBLISHED
+    assert '"publish_is_dead": true' in said[0]
+
+
+@A_LATER_UNIT
+def test_a_unit_that_lands_after_the_rollback_is_said_to_and_can_be_put_back_too(
+    daily: World, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    once_unit_is_confirmed(daily, number, lambda: daily.rollback(publish_is_dead=True), monkeypatch)
+
+    with pytest.raises(PublishRefused, match="airflow dags trigger rollback__orders"):
+        daily.publish()
+
+    assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
+    assert daily.ledger.counts(daily.id)[PartitionState.PUBLISHED] == 1
+    assert "came after that" in daily.ledger.events(daily.id, MOVED_EVENT)[-1].detail["reason"]
+    found = retention(daily.ledger, daily.id)
+    assert found is not None
+    assert found.needed_by == "it is published_unverified"
+    assert daily.rollback().partitions == 1
+    assert daily.published() == before
+    assert state(daily) is BackfillState.ROLLED_BACK
+    assert not holds_range(daily)
+
+
+@pytest.mark.parametrize("again", ["publish", "rollback"])
+def test_a_unit_that_landed_after_the_rollback_and_that_nobody_recorded_is_found_by_the_next_step(
+    daily: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, again: str
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    once_unit_is_confirmed(daily, 2, lambda: daily.rollback(publish_is_dead=True), monkeypatch, after=die)
+    with pytest.raises(Killed):
+        daily.publish()
+    assert state(daily) is BackfillState.ROLLED_BACK
+
+    if again == "publish":
+        with pytest.raises(PublishRefused, match="airflow dags trigger rollback__orders"):
+            daily.publish()
+        assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
+
+    assert daily.rollback().partitions == 1
+    assert daily.published() == before
+    assert state(daily) is BackfillState.ROLLED_BACK
+    (said,) = [one for one in caplog.records if one.levelname == "ERROR" and "came after" in one.getMessage()]
+    assert "airflow dags trigger rollback__orders" in said.getMessage()
+
+
+def test_a_range_that_was_rolled_back_and_to_which_the_same_commit_came_late_is_rolled_back_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.published()
+    world.prepare()
+
+    def another_publishes_and_that_is_rolled_back() -> None:
+        world.publish()
+        world.rollback()
+
+    once_confirmed(world, another_publishes_and_that_is_rolled_back, monkeypatch)
+    with pytest.raises(PublishRefused, match="airflow dags trigger rollback__orders"):
+        world.publish()
+    assert state(world) is BackfillState.PUBLISHED_UNVERIFIED
+    assert world.rollback().restored
+    assert world.published() == before
+    assert state(world) is BackfillState.ROLLED_BACK
+
+
+def test_a_publish_that_died_between_two_units_is_rolled_back_once_it_is_known_to_be_dead(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    once_unit_is_confirmed(daily, 3, die, monkeypatch)
+    with pytest.raises(Killed):
+        daily.publish()
+    assert daily.rollback(publish_is_dead=True).partitions == 2
+    assert daily.published() == before
+    assert state(daily) is BackfillState.ROLLED_BACK
+
+
+def test_a_publish_that_died_before_its_commit_stays_what_it_is_when_it_is_rolled_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.prepare()
+    once_confirmed(world, die, monkeypatch)
+    with pytest.raises(Killed):
+        world.publish()
+    with pytest.raises(PublishRefused, match=r"nothing to undo: `airflow safe-backfill abandon \w+ --publish-is-dead"):
+        world.rollback(publish_is_dead=True)
+    assert state(world) is BackfillState.PUBLISHING
+
+
+def test_a_publish_that_began_until_the_range_was_held_is_left_alone(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily.prepare()
+    once_unit_is_confirmed(daily, 2, die, monkeypatch)
+    with pytest.raises(Killed):
+        daily.publish()
+    published, answers = daily.published(), iter([True, False])
+    with pytest.raises(PublishRefused, match="its commit may still happen"):
+        rollback(dataclasses.replace(daily.work(), publish_is_dead=lambda: next(answers)))
+    assert daily.published() == published
+    assert not daily.ledger.is_on_way_back(daily.id)
+    assert daily.publish().published
