@@ -141,12 +141,21 @@ def refuse_brought_back(work: Work, plan: Plan) -> None:
 
 
 def _copies(work: Work) -> dict[str, dict[str, Fingerprint]]:
-    """Where the last copy of each partition is, and its fingerprint there: a forced rollback that broke copies again what is left."""
+    """Where the last copy of each partition is, and its fingerprint there: a forced rollback that broke copies again what is left.
+
+    A later copy of what the rollback restores is none of what it overwrote: another attempt had restored that already.
+    """
     last: dict[str, tuple[str, Fingerprint]] = {}
+    backfill = work.ledger.backfill(work.backfill_id)
+    restored = {key: Fingerprint(**mark) for key, mark in backfill.backup_fingerprints.items()}
     for event in work.ledger.events(work.backfill_id):
         if event.action == _EVENT:
-            for key, mark in event.detail["fingerprints"].items():
-                last[key] = (event.detail["location"], Fingerprint(**mark))
+            marks = {key: Fingerprint(**mark) for key, mark in event.detail["fingerprints"].items()}
+            last |= {
+                key: (event.detail["location"], mark)
+                for key, mark in marks.items()
+                if key not in last or mark != restored.get(key)
+            }
         elif event.action == _NOTHING_EVENT:
             for key in event.detail["partitions"]:
                 last.pop(key, None)

@@ -543,6 +543,26 @@ def test_two_rollbacks_at_once_restore_once_and_free_the_range(world: World) -> 
     world.scope()
 
 
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [("ledger", "begin_way_back"), ("warehouse", "back_up"), ("warehouse", "replace_partitions")],
+    ids=["before the range is held", "before the copy", "before the commit"],
+)
+def test_what_two_forced_rollbacks_at_once_overwrote_can_be_brought_back(world: World, part: str, method: str) -> None:
+    world.run()
+    world.engine.execute("INSERT INTO analytics.orders VALUES (9201, DATE '2024-03-02', 1, 'a fix')")
+    fixed = world.published()
+    meddle(world, part, method, lambda: world.rollback(force=True))
+    with contextlib.suppress(BackfillError):
+        world.rollback(force=True)
+    assert 9201 not in world.amounts(DAYS[1])
+    assert state(world) is BackfillState.ROLLED_BACK
+
+    world.restore_overwritten()
+
+    assert world.published() == fixed
+
+
 def test_a_rollback_restores_only_through_the_dag_of_its_own_spec(world: World) -> None:
     world.run()
     after = world.published()
