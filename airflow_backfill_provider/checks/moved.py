@@ -1,4 +1,5 @@
-"""Rows that change their partition, and a range of which nothing comes out again: signs of another boundary, or another table."""
+"""Rows that change their partition, or their unit, and a range of which nothing comes out again: signs of another boundary, or
+another table."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from airflow_backfill_provider.checks.answer import Answer
 from airflow_backfill_provider.checks.outcome import Outcome
 
-MOVED_ROWS, SAME_TABLE = "moved_rows", "same_table"
+MOVED_ROWS, SAME_TABLE, UNIT_ORDER = "moved_rows", "same_table", "unit_order"
 _SHOWN = 5
 
 
@@ -42,3 +43,18 @@ def judge_target(diffs: Sequence[Mapping[str, int]], *, removal_is_bounded: bool
     holds = removed < old
     found = f"{old - removed} of {old} published keys come out again"
     return answer.of(holds, "published keys among the staged ones", found, "" if holds else detail)
+
+
+def judge_units(moves: Mapping[tuple[str, str], int], order: Mapping[str, int], unit: str) -> Outcome:
+    """Whether no key moves to a unit that is published earlier, where it would stand twice until its own is.
+
+    :param order: the number of each partition's unit, in the order in which they are published.
+    """
+    answer = Answer(UNIT_ORDER, UNIT_ORDER, None, "error")
+    early = {pair: count for pair, count in sorted(moves.items()) if order[pair[1]] < order[pair[0]]}
+    expected = f"no key in an earlier {unit} than the one in which it is published"
+    named = ", ".join(f"from {left} to {came} ({count})" for (left, came), count in list(early.items())[:_SHOWN])
+    more = f" and {len(early) - _SHOWN} more pairs" if len(early) > _SHOWN else ""
+    detail = f"{named}{more}. The publish would stop half-way: publish.unit: range replaces all of it in one commit"
+    rows = sum(early.values())
+    return answer.of(not early, expected, f"{rows} rows" if early else "none", detail if early else "")

@@ -11,7 +11,7 @@ from airflow_backfill_provider.checks.findings import Side
 from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
 from airflow_backfill_provider.checks.like_trial import judge_like_trial
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
-from airflow_backfill_provider.checks.moved import judge_moved, judge_target
+from airflow_backfill_provider.checks.moved import judge_moved, judge_target, judge_units
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
@@ -199,6 +199,9 @@ def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping
         may_move = all(any(diff[what] for diff in diffs) for what in ("added", "removed"))
         moves = work.warehouse.moved_keys(plan.target, Published(), staged, plan.partitions) if may_move else {}
         outcomes.append(judge_moved(moves))
+        if (unit := plan.spec.publish.unit) != "range":
+            order = {partition.key: number for number, one in enumerate(plan.units()) for partition in one}
+            outcomes.append(judge_units(moves, order, unit))
     return outcomes
 
 

@@ -20,6 +20,7 @@ from airflow_backfill_provider.warehouses.relational.statements import (
 )
 from airflow_backfill_provider.warehouses.relational.tables import Table
 from airflow_backfill_provider.warehouses.sql import Spelling, quote, quote_all
+from airflow_backfill_provider.windows import Partition
 
 _NAMED_AT_MOST = 5
 _WAYS_ON = {
@@ -119,15 +120,15 @@ class Replacement:
             )
 
     def refuse_repeated_keys(self) -> None:
-        """:raises PublishRefused: a key that lands also exists outside the range."""
+        """:raises PublishRefused: a key that lands also exists outside the partitions that are replaced."""
         target = self._target
         # A key that holds the partition column cannot be in two partitions.
         if self._publication.keys_may_repeat or target.partition_by in target.key:
             return
         if find_keys_outside(self._dialect, self._session.run, target, self._landing, self._published, limit=1):
             raise PublishRefused(
-                f"{target.table} has rows outside the range with the same {', '.join(target.key)} as rows that would land; nothing was "
-                "written. Find out which of them is right first."
+                f"{target.table} has rows outside {_reach(self._publication.partitions)} with the same {', '.join(target.key)} as rows that "
+                "would land there; nothing was written. Find out which of them is right first."
             )
 
     def replace(self) -> tuple[int, int]:
@@ -258,6 +259,12 @@ def _row(spelling: Spelling, alias: str, names: Sequence[str]) -> str:
 
 def _assignments(names: Sequence[str]) -> str:
     return ", ".join(f"{quote(name)} = s.{quote(name)}" for name in names)
+
+
+def _reach(partitions: Sequence[Partition]) -> str:
+    """The partitions that are replaced together, in words; there may be others among them."""
+    first, last = partitions[0].key, partitions[-1].key
+    return f"the partition {first}" if first == last else f"the {len(partitions)} partitions {first} … {last}"
 
 
 def _named(differing: Mapping[str, tuple[int, int]]) -> str:

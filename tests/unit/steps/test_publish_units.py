@@ -12,7 +12,7 @@ from killed_step import BY_WEEK, SAMPLED, Place, killed
 from pydantic import ValidationError
 from steps_world import DAYS, World, make_spec
 
-from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved
+from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved, ValidationFailed
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.preview import preview
@@ -224,6 +224,39 @@ def test_a_unit_in_which_nothing_changes_writes_nothing(weekly: World) -> None:
 
     assert [keys for _, keys in receipts(weekly)] == [SECOND_WEEK]
     assert weekly.rollback().partitions == 7
+
+
+def moving(order: int, to: str) -> dict[str, Any]:
+    """The spec changes by which one order is found on another day."""
+    day = f"CASE WHEN order_id = {order} THEN DATE '{to}' ELSE order_date END"
+    sql = f"""
+        SELECT order_id, found_on AS order_date, amount, note FROM (SELECT *, {day} AS found_on FROM raw.orders) AS orders
+        WHERE found_on >= DATE '{{{{ data_interval_start | ds }}}}' AND found_on < DATE '{{{{ data_interval_end | ds }}}}'
+    """
+    return {"transform": {"sql": sql}, "compare": []}
+
+
+def test_a_key_that_moves_to_an_earlier_unit_is_rejected_before_anything_is_written(world: World) -> None:
+    world.spec = make_spec(**BY_WEEK, **moving(401, DAYS[1]))
+    before = world.published()
+    with pytest.raises(ValidationFailed, match=rf"from {DAYS[4]} to {DAYS[1]} \(1\)\. .*publish\.unit: range"):
+        world.prepare()
+    assert world.published() == before
+    assert receipts(world) == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "order", "to"), [("week", 101, DAYS[4]), ("range", 401, DAYS[1]), ("week", 301, DAYS[5])]
+)
+def test_a_key_that_moves_to_a_later_unit_or_within_its_own_is_published_and_restored(
+    world: World, unit: str, order: int, to: str
+) -> None:
+    world.spec = make_spec(publish={"unit": unit, "lock_timeout": "2s"}, **moving(order, to))
+    before = world.published()
+    assert world.run().backfill.state is BackfillState.COMPLETED
+    assert order in world.amounts(to)
+    assert world.rollback().restored
+    assert world.published() == before
 
 
 @pytest.mark.parametrize(("grain", "unit"), [("month", "week"), ("list", "day"), ("year", "month")])

@@ -269,7 +269,7 @@ def test_a_key_that_also_stands_outside_the_range_is_refused_unless_it_may_repea
     staged = shop.stage(*RANGE, select=lambda one: corrected(one).replace("SELECT id", "SELECT id + 30 AS id"))
 
     with pytest.raises(
-        PublishRefused, match="rows outside the range with the same id as rows that would land; nothing"
+        PublishRefused, match=r"rows outside the .* with the same id as rows that would land there; nothing"
     ):
         shop.warehouse.replace_partitions(shop.target, shop.publication(staged))
     assert shop.amounts() == old
