@@ -8,16 +8,18 @@ from airflow_backfill_provider.errors import TargetMoved
 from airflow_backfill_provider.warehouses.base import Fingerprint
 
 
-def require_equal(expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint], claim: str) -> None:
+def require_equal(
+    expected: Mapping[str, Fingerprint], found: Mapping[str, Fingerprint], claim: str, way_on: str = ""
+) -> None:
     """Refuse when a partition is not what it was.
 
+    :param way_on: what to do then; where the caller adds it, empty.
     :raises TargetMoved: with rows expected and found per partition.
     """
     moved = {key: (mark.rows, found[key].rows) for key, mark in expected.items() if found[key] != mark}
     if moved:
         counts = ", ".join(f"{key} had {old} rows, has {new}" for key, (old, new) in list(moved.items())[:5])
         raise TargetMoved(
-            f"{claim}: {len(moved)} partitions differ ({counts}). Nothing was written. Trigger the DAG with "
-            '{"backfill_id": "…", "rebase": true} to recompute exactly these.',
+            f"{claim}: {len(moved)} partitions differ ({counts}). Nothing was written. {way_on}".rstrip(),
             moved,
         )

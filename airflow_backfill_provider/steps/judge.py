@@ -32,6 +32,7 @@ from airflow_backfill_provider.steps.last_good import Kept, kept_last
 from airflow_backfill_provider.steps.measurement import Values, measure, measure_together, run_sql_checks
 from airflow_backfill_provider.steps.report_queries import ask_report_queries
 from airflow_backfill_provider.steps.unknown_fill import fill_metrics, judge_fill
+from airflow_backfill_provider.steps.way_on import rebase
 from airflow_backfill_provider.steps.work import Work, staged_partition
 from airflow_backfill_provider.warehouses.base import KeyConflicts, Published, RowDiff, Rows, Source, Staged
 from airflow_backfill_provider.windows import Partition
@@ -117,6 +118,7 @@ def _require_compared(work: Work, plan: Plan, staged: Staged, diffs: Mapping[str
         {partition.key: plan.baseline[partition.key] for partition in partitions},
         old,
         f"The published range of {target.table} moved since the plan was made",
+        rebase(work.backfill_id),
     )
     changed = {
         stage.partition.key: (stage.fingerprint.rows, new[stage.partition.key].rows)

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, Stopped
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    ConnectionLost,
+    LockTimeout,
+    PublishRefused,
+    Stopped,
+    TargetMoved,
+)
 from airflow_backfill_provider.ledger.records import Gate, PartitionRecord
 from airflow_backfill_provider.ledger.states import READY, WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import PUBLISH_FAILED_EVENT
@@ -22,10 +29,11 @@ from airflow_backfill_provider.steps.locked import locked_seconds, locked_words,
 from airflow_backfill_provider.steps.mechanism import change, mechanism_of
 from airflow_backfill_provider.steps.metrics import OUTCOMES
 from airflow_backfill_provider.steps.receipts import Written, longest_write_block
+from airflow_backfill_provider.steps.replaced import published, replaced
 from airflow_backfill_provider.steps.settle import PublishResult, refuse_unverified, settle, unverified
 from airflow_backfill_provider.steps.source import require_unmoved_source
 from airflow_backfill_provider.steps.validate import validate_range
-from airflow_backfill_provider.steps.way_on import put_back_too
+from airflow_backfill_provider.steps.way_on import plan_anew, put_back_too
 from airflow_backfill_provider.steps.work import Work, staged_fingerprint, staged_partition
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -98,7 +106,7 @@ def _publish(work: Work) -> PublishResult:
             if plan.spec.publish.swap:
                 filled = _fill(work, plan, records)
             else:
-                _back_up(work, plan)
+                _back_up(work, plan, records)
         # No key is new, and the range still is what it was: a key outside that equals one of them was there before.
         keys_may_repeat = adds_no_key(work, plan)
         for unit in units:
@@ -109,13 +117,16 @@ def _publish(work: Work) -> PublishResult:
     except BackfillError as error:
         # Whatever went wrong, the receipts know which commits happened.
         written = settle(work, plan)
-        if written.published != set(plan.keys):
+        if published(work.ledger.partitions(work.backfill_id)) != set(plan.keys):
+            if isinstance(error, TargetMoved):
+                way_on = plan_anew(work.ledger, work.backfill_id, is_published=bool(written.published))
+                error = TargetMoved(f"{error} {way_on}", error.moved)
             mechanism = mechanism_of(plan.spec.publish, Action.PUBLISH)
             detail = {"mechanism": mechanism, "error": type(error).__name__, "reason": str(error)[:2_000]}
             work.ledger.record_event(work.backfill_id, PUBLISH_FAILED_EVENT, by=work.by, detail=detail)
             work.log.error("Not everything was published: %s", error)
             _refuse_undone(work, written)
-            raise
+            raise error
     else:
         written = settle(work, plan)
     result = replace(_published(work, plan, written), write_block_seconds=longest_write_block(receipts))
@@ -269,11 +280,20 @@ def _fill(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> Bac
     return filled
 
 
-def _back_up(work: Work, plan: Plan) -> None:
-    """Copy the affected partitions aside; an earlier attempt's copy that is still right is used again."""
+def _back_up(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) -> None:
+    """Copy the affected partitions aside; an earlier attempt's copy that is still right is used again.
+
+    :raises PublishRefused: that copy is gone, and some of what it held is replaced.
+    """
     backfill = work.ledger.backfill(work.backfill_id)
     if backfill.backup_location is not None and _still_right(work, plan, Backup(backfill.backup_location)):
         return
+    if written := replaced(plan, records):
+        raise PublishRefused(
+            f"{len(written)} of {len(plan.keys)} partitions of backfill {work.backfill_id} are published, and the backup with their old rows, "
+            f"{backfill.backup_location}, is gone or is not what was backed up. The old rows cannot be copied any more, so nothing more "
+            "was written. Bring the backup back to where it was, then clear atomic_publish."
+        )
     backup, marks = work.warehouse.back_up(plan.target, work.backfill_id, plan.partitions, label="publish")
     require_equal(plan.baseline, marks, f"The published range of {plan.target.table} moved since the plan was made")
     work.ledger.set_backup(
@@ -282,8 +302,11 @@ def _back_up(work: Work, plan: Plan) -> None:
 
 
 def _still_right(work: Work, plan: Plan, backup: Backup) -> bool:
+    """:raises ConnectionLost: or LockTimeout; neither says anything of the backup."""
     try:
         return work.warehouse.fingerprint(plan.target, backup, plan.partitions) == dict(plan.baseline)
+    except (ConnectionLost, LockTimeout):
+        raise
     except BackfillError as error:
-        work.log.warning("The backup %s cannot be read (%s); making a new one.", backup.location, error)
+        work.log.warning("The backup %s cannot be read: %s", backup.location, error)
         return False

@@ -19,6 +19,7 @@ from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.mechanism import change, undo
 from airflow_backfill_provider.steps.neighbours import neighbours
 from airflow_backfill_provider.steps.receipts import written_by
+from airflow_backfill_provider.steps.way_on import rebase
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import (
     Action,
@@ -71,7 +72,7 @@ def rehearse(work: Work, plan: Plan, staged: StagedPartition) -> Rehearsal:
         original = shadow.warehouse.fingerprint(shadow.target, Published(), around)
         key = staged.partition.key
         claim = f"The published range of {plan.target.table} moved since the plan was made"
-        require_equal({key: plan.baseline[key]}, original, claim)
+        require_equal({key: plan.baseline[key]}, original, claim, rebase(work.backfill_id))
         with _as_trial(staged):
             return _Steps(work, plan, shadow, staged, around, original).run()
 

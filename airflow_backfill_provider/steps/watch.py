@@ -13,6 +13,7 @@ from airflow_backfill_provider.errors import BackfillError, StrayWrite
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.neighbours import neighbours
+from airflow_backfill_provider.steps.way_on import rebase
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Fingerprint, Published
 from airflow_backfill_provider.windows import Partition
@@ -41,7 +42,8 @@ def watched(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Iterator
     before = work.warehouse.fingerprint(plan.target, Published(), around)
     known = {**plan.control, **plan.baseline}
     expected = {partition.key: known[partition.key] for partition in partitions}
-    require_equal(expected, before, f"The published range of {plan.target.table} moved since the plan was made")
+    claim = f"The published range of {plan.target.table} moved since the plan was made"
+    require_equal(expected, before, claim, rebase(work.backfill_id))
     beside = {key: mark for key, mark in before.items() if key not in plan.baseline}
     if beside:
         _require_same(work, plan, _held(work, beside), before)

@@ -44,6 +44,21 @@ def published_so_far(ledger: Ledger, backfill_id: str) -> str:
     return f"{published} of {sum(counts.values())} partitions were published before and stay so, the others were not published"
 
 
+def rebase(backfill_id: str) -> str:
+    """What recomputes the partitions that moved since the plan was made."""
+    return f'Trigger the DAG with {{"backfill_id": "{backfill_id}", "rebase": true}} to recompute exactly these.'
+
+
+def plan_anew(ledger: Ledger, backfill_id: str, *, is_published: bool) -> str:
+    """The same during a publish, where a plan that is published in part is not revised any more."""
+    if not is_published:
+        return rebase(backfill_id)
+    return (
+        f"{published_so_far(ledger, backfill_id)}, so the plan cannot be revised any more. Mend the rows that moved and clear "
+        f"atomic_publish, or put the old rows back: {rollback_command(ledger.backfill(backfill_id))}"
+    )
+
+
 def way_on(backfill: BackfillRecord) -> str:
     """One sentence or two: what the state means for whoever waits, and what to do."""
     found, again = backfill.backfill_id, clear_command(backfill)

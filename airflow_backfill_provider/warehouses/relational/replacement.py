@@ -29,6 +29,8 @@ _WAYS_ON = {
     "brings back what that gives.",
 }
 
+_LOOKED_AT = {True: "the plan was made", False: "it was looked at"}
+
 
 class Replacement:
     """The steps of one replacement, each a method, in the order of :meth:`run`. No clean-up happens among them."""
@@ -114,8 +116,8 @@ class Replacement:
             moved = {key: (mark.rows, known[key].rows) for key, mark in sorted(before.items()) if known[key] != mark}
         if moved:
             raise TargetMoved(
-                f"{self._target.table} moved since the plan was made; nothing was written. {_named(moved)} "
-                "Rebase: plan these partitions again.",
+                f"{self._target.table} moved since {_LOOKED_AT[self._publication.action is Action.PUBLISH]}; nothing was written. "
+                f"{_named(moved)}",
                 moved,
             )
 

@@ -12,9 +12,17 @@ from killed_step import BY_WEEK, SAMPLED, Place, killed
 from pydantic import ValidationError
 from steps_world import DAYS, World, make_spec
 
-from airflow_backfill_provider.errors import PublishRefused, Stopped, TargetMoved, ValidationFailed
+from airflow_backfill_provider.errors import (
+    ConnectionLost,
+    LockTimeout,
+    PublishRefused,
+    Stopped,
+    TargetMoved,
+    ValidationFailed,
+    WarehouseError,
+)
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, PUBLISH_FAILED_EVENT
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
@@ -41,8 +49,8 @@ def receipts(world: World) -> list[tuple[Action, tuple[str, ...]]]:
     return [(receipt.action, receipt.keys) for receipt in world.warehouse.receipts(world.work().stored_plan().target)]
 
 
-def publish_the_first_week(world: World) -> None:
-    """The second week is refused, because somebody writes to it when the first is published."""
+def publish_the_first_week(world: World) -> str:
+    """The second week is refused, because somebody writes to it when the first is published; the words of that."""
     world.prepare()
     replace = world.warehouse.replace_partitions
 
@@ -53,8 +61,9 @@ def publish_the_first_week(world: World) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.warehouse, "replace_partitions", then_write)
-        with pytest.raises(TargetMoved, match=DAYS[5]):
+        with pytest.raises(TargetMoved, match=DAYS[5]) as refused:
             world.publish()
+    return str(refused.value)
 
 
 def test_each_week_is_published_and_restored_in_a_commit_of_its_own(weekly: World) -> None:
@@ -257,6 +266,74 @@ def test_a_key_that_moves_to_a_later_unit_or_within_its_own_is_published_and_res
     assert order in world.amounts(to)
     assert world.rollback().restored
     assert world.published() == before
+
+
+def test_a_unit_that_moved_names_the_way_on_of_a_backfill_that_is_published_in_part(weekly: World) -> None:
+    said = publish_the_first_week(weekly)
+    assert "3 of 10 partitions were published before and stay so" in said
+    assert f'rollback__orders --conf \'{{"backfill_id": "{weekly.id}"}}\'' in said
+    assert "rebase" not in said
+
+
+def test_a_range_that_moved_before_its_first_commit_is_recomputed_by_a_rebase(weekly: World) -> None:
+    weekly.prepare()
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount + 1 WHERE order_date = DATE '{DAYS[1]}'")
+    with pytest.raises(TargetMoved) as refused:
+        weekly.publish()
+    assert f'{{"backfill_id": "{weekly.id}", "rebase": true}}' in str(refused.value)
+
+
+def test_a_commit_whose_answer_is_lost_is_a_success_when_the_other_unit_had_nothing_to_write(
+    weekly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weekly.engine.execute(f"UPDATE raw.orders SET refunded = FALSE WHERE order_date <= DATE '{FIRST_WEEK[-1]}'")
+    weekly.prepare()
+    replace = weekly.warehouse.replace_partitions
+
+    def then_break(*given: Any) -> Receipt:
+        replace(*given)
+        raise WarehouseError("the answer is lost")
+
+    monkeypatch.setattr(weekly.warehouse, "replace_partitions", then_break)
+    assert weekly.publish().note == "published in one commit"
+    assert weekly.ledger.events(weekly.id, PUBLISH_FAILED_EVENT) == []
+
+
+def backups(world: World) -> list[str]:
+    return [item.location for item in world.warehouse.storage() if item.kind == "backup"]
+
+
+@pytest.mark.parametrize("lost", [ConnectionLost, LockTimeout])
+def test_a_connection_that_is_lost_is_not_a_backup_that_is_lost(
+    weekly: World, monkeypatch: pytest.MonkeyPatch, lost: type[WarehouseError]
+) -> None:
+    publish_the_first_week(weekly)
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+    kept, fingerprint, losses = backups(weekly), weekly.warehouse.fingerprint, iter([lost("the network is gone")])
+
+    def unreachable(target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        if isinstance(rows, Backup) and (loss := next(losses, None)):
+            raise loss
+        return fingerprint(target, rows, partitions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weekly.warehouse, "fingerprint", unreachable)
+        with pytest.raises(lost, match="the network is gone"):
+            weekly.publish()
+
+    assert backups(weekly) == kept
+    assert weekly.publish().note == "published in 2 commits"
+    assert backups(weekly) == kept
+
+
+def test_a_backup_that_is_gone_once_a_unit_is_published_is_said_to_be_gone_and_not_made_again(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+    (location,) = backups(weekly)
+    weekly.warehouse.drop(location)
+    with pytest.raises(PublishRefused, match=r"3 of 10 partitions .* are published, and the backup .* is gone"):
+        weekly.publish()
+    assert backups(weekly) == []
 
 
 @pytest.mark.parametrize(("grain", "unit"), [("month", "week"), ("list", "day"), ("year", "month")])
