@@ -18,6 +18,7 @@ from airflow_backfill_provider.ledger.trail import VALUES
 from airflow_backfill_provider.operators.report_files import write_report
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
+from airflow_backfill_provider.steps.open_runs import open_run_lines
 from airflow_backfill_provider.steps.report import summarise
 from airflow_backfill_provider.steps.throttle import waiting_for
 from airflow_backfill_provider.steps.waiting import waiting_lines
@@ -88,11 +89,12 @@ def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
     with plain_errors(), open_ledger() as ledger:
         plan = Plan.from_document(ledger.plan(args.backfill_id).document)
         warehouse = warehouse_for(plan.spec)
+        work = Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli")
         try:
-            how(Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli"), args.reason)
+            how(work, args.reason)
         finally:
             warehouse.close()
         stays = "stays its own until its rollback is over" if ledger.is_on_way_back(args.backfill_id) else "is free"
         print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range {stays}.")
-        for line in open_questions(ledger, args.backfill_id):
+        for line in [*open_questions(ledger, args.backfill_id), *open_run_lines(work)]:
             print(line)

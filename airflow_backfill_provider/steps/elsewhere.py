@@ -4,44 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from hashlib import sha256
 from secrets import token_hex
 from typing import Any
 
-from airflow_backfill_provider.errors import TRANSIENT, BackfillError, CodeFailed, ConnectionLost, RunLeftOpen, Stopped
+from airflow_backfill_provider.errors import (
+    TRANSIENT,
+    CodeFailed,
+    ConnectionLost,
+    RunLeftOpen,
+    Stopped,
+)
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.recompute import Elsewhere, Progress
 from airflow_backfill_provider.recompute.elsewhere import told_of
 from airflow_backfill_provider.spec.elsewhere import ElsewhereSpec
 from airflow_backfill_provider.spec.quantities import write_duration
 from airflow_backfill_provider.spec.transforms import ElsewhereTransform
+from airflow_backfill_provider.steps.open_runs import SENT_EVENT, Errand, begun, cancel, open_runs, over, put_on_record
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Landing, Recompute
 from airflow_backfill_provider.windows import Partition
 
-SENT_EVENT = "elsewhere.sent"
-"""A run is about to be submitted; its line has the run's name and where its rows go."""
-BEGUN_EVENT = "elsewhere.begun"
-"""It was submitted; its line has the run's name, and the handle by which it is looked at and ended."""
-OVER_EVENT = "elsewhere.over"
-"""Nobody waits for that run any more, with the reason."""
 PATIENCE = timedelta(minutes=10)
 """How long nobody may answer how a run is, before it is left open for the next attempt."""
-
-
-@dataclass(frozen=True)
-class Errand:
-    """One run for one partition."""
-
-    name: str
-    """The same run is asked for by the same name, and no other has it."""
-    address: Mapping[str, str]
-    asked_at: datetime
-    """When it was put on record, a moment before it was submitted."""
-    handle: str | None = None
-    """What it is looked at by; None while nobody knows whether it was submitted."""
 
 
 def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
@@ -62,13 +50,13 @@ def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
         try:
             _wait(work, work.elsewhere(plan.spec), errand, told, runs)
             landing.collect(errand.address)
-            _over(work, partition, errand, "its rows were taken")
+            over(work, errand, "its rows were taken")
         except TRANSIENT as unheard:
             raise RunLeftOpen(
                 f"{errand.name} was left as it is, and may go on: {unheard} It was not ended; the next attempt of this task goes on with it."
             ) from unheard
         except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
-            _over(work, partition, errand, f"{type(error).__name__}: {error}")
+            over(work, errand, f"{type(error).__name__}: {error}")
             raise
 
     return replace(recompute, fill=fill)
@@ -81,12 +69,11 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
     :raises ConnectionLost: nobody has answered for :data:`PATIENCE`; it was not cancelled.
     :raises Stopped: a stop signal is set; the run was cancelled.
     """
-    handle = errand.handle
     try:
-        if handle is None:
+        if (handle := errand.handle) is None:
             handle = elsewhere.submit(errand.name, told)
-            detail = {"name": errand.name, "handle": handle}
-            work.ledger.record_event(work.backfill_id, BEGUN_EVENT, by=work.by, detail=detail)
+            errand = replace(errand, handle=handle)
+            begun(work, errand, handle)
         work.log.info("Waiting for %s.", errand.name)
         until = errand.asked_at + runs.timeout
         look = _Look(work, elsewhere, errand.name, handle)
@@ -101,8 +88,8 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
     except TRANSIENT:
         raise
     except BaseException as error:
-        if handle is not None:
-            _cancel(work, elsewhere, errand, handle)
+        if errand.handle is not None:
+            cancel(work, elsewhere, errand)
         if isinstance(error, Stopped):
             work.halt(str(error))
         raise
@@ -133,30 +120,16 @@ class _Look:
         return progress
 
 
-def _cancel(work: Work, elsewhere: Elsewhere, errand: Errand, handle: str) -> None:
-    try:
-        elsewhere.cancel(handle)
-    except BackfillError as unheard:
-        work.log.warning("%s goes on, and what it gives is not taken: %s", errand.name, unheard)
-
-
 def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:
     """The run that a killed worker waited for, under the same intent and plan; None when there is none.
 
     What a run's own code does is in no hash, so that one which began before a restage or a rebase is never gone on with.
     """
-    over = {event.detail["name"] for event in work.ledger.events(work.backfill_id, OVER_EVENT)}
-    handles = {
-        event.detail["name"]: event.detail["handle"] for event in work.ledger.events(work.backfill_id, BEGUN_EVENT)
-    }
-    for event in reversed(work.ledger.events(work.backfill_id, SENT_EVENT)):
-        detail = event.detail
-        if detail["key"] == partition.key and detail["name"] not in over:
-            if (detail["intent"], detail["revision"]) != (plan.intent_hash, work.revision):
-                return None
-            work.log.info("Going on with %s, which an earlier attempt began.", detail["name"])
-            return Errand(detail["name"], detail["address"], event.at, handles.get(detail["name"]))
-    return None
+    left = open_runs(work, [partition.key])
+    if not left or (left[-1].intent, left[-1].revision) != (plan.intent_hash, work.revision):
+        return None
+    work.log.info("Going on with %s, which an earlier attempt began.", left[-1].name)
+    return left[-1]
 
 
 def _new(work: Work, plan: Plan, partition: Partition, landing: Landing) -> Errand:
@@ -166,21 +139,9 @@ def _new(work: Work, plan: Plan, partition: Partition, landing: Landing) -> Erra
     """
     before = [one for one in work.ledger.events(work.backfill_id, SENT_EVENT) if one.detail["key"] == partition.key]
     name = f"safe_backfill__{work.backfill_id}__{_plain(partition.key)}__{len(before) + 1}_{token_hex(3)}"
-    errand = Errand(name, dict(landing.address), work.now())
-    detail = {
-        "key": partition.key,
-        "name": name,
-        "address": errand.address,
-        "intent": plan.intent_hash,
-        "revision": work.revision,
-    }
-    work.ledger.record_event(work.backfill_id, SENT_EVENT, by=work.by, detail=detail)
+    errand = Errand(partition.key, name, dict(landing.address), plan.intent_hash, work.revision, work.now())
+    put_on_record(work, errand)
     return errand
-
-
-def _over(work: Work, partition: Partition, errand: Errand, reason: str) -> None:
-    detail = {"key": partition.key, "name": errand.name, "reason": reason[:500]}
-    work.ledger.record_event(work.backfill_id, OVER_EVENT, by=work.by, detail=detail)
 
 
 def _plain(key: str) -> str:

@@ -24,6 +24,7 @@ from airflow_backfill_provider.steps.failing import failing_together, has_failed
 from airflow_backfill_provider.steps.left_behind import left_behind, take_over, telling
 from airflow_backfill_provider.steps.live import take_live, unclaimed
 from airflow_backfill_provider.steps.metrics import OUTCOMES, STAGED_ROWS, STAGED_SECONDS
+from airflow_backfill_provider.steps.open_runs import ended_by_a_stop
 from airflow_backfill_provider.steps.recompute import after, one_by_one, prove_range_scope, together, write
 from airflow_backfill_provider.steps.source import require_pinned_sources
 from airflow_backfill_provider.steps.work import Work, staged_partition
@@ -57,8 +58,14 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     :raises WarehouseError: at least one partition failed; the message names each with its error.
     :raises CodeFailed: the same, where code of the team's own raised for every one that did.
     :raises StrayWrite: code of the team's own wrote to what is published.
-    :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays.
+    :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays, and no run elsewhere of these
+        partitions is left open.
     """
+    with ended_by_a_stop(work, keys):
+        return _stage_batch(work, keys)
+
+
+def _stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     work.stop_or_go()
     plan = work.plan()
     partitions = plan.select(keys)

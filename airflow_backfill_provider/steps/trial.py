@@ -10,6 +10,7 @@ from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.approval import require_approval
+from airflow_backfill_provider.steps.open_runs import ended_by_a_stop
 from airflow_backfill_provider.steps.recompute import prove_range_scope
 from airflow_backfill_provider.steps.rehearsal import rehearse
 from airflow_backfill_provider.steps.repeatable import require_repeatable
@@ -41,6 +42,11 @@ def try_partition(work: Work) -> TrialResult:
     :raises TransformRefused: ``scope: range`` gives other rows than partition by partition.
     :raises TargetMoved: the published partition is not what the plan saw.
     """
+    with ended_by_a_stop(work, [work.stored_plan().trial_partition.key]):
+        return _try_partition(work)
+
+
+def _try_partition(work: Work) -> TrialResult:
     work.stop_or_go()
     plan = work.plan()
     if not plan.spec.trial.enabled:

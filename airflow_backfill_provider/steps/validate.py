@@ -19,6 +19,7 @@ from airflow_backfill_provider.steps.failing import record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
+from airflow_backfill_provider.steps.open_runs import ended_by_a_stop
 from airflow_backfill_provider.steps.samples import keep_sample
 from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
@@ -53,7 +54,13 @@ def validate_batch(
     :raises ValidationFailed: at least one partition was rejected; ``.outcomes`` has every failing check.
     :raises PublishRefused: a partition of the batch is not staged.
     :raises NotApproved: a partition was rejected, and the plan, or its trial, waits for a person.
+    :raises Stopped: a stop signal is set; no run elsewhere of these partitions is left open.
     """
+    with ended_by_a_stop(work, keys):
+        return _validate_batch(work, keys, tell)
+
+
+def _validate_batch(work: Work, keys: Sequence[str], tell: Callable[[ValidationReport], None]) -> ValidationResult:
     work.stop_or_go()
     revision, plan = work.revision, work.plan()
     partitions = plan.select(keys)

@@ -13,7 +13,8 @@ from operators_world import OF_THE_DAY, SPEC, Shop, wired
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.steps.asking import ask
-from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.steps.open_runs import Errand, begun, over, put_on_record
+from airflow_backfill_provider.steps.work import Work, utc_now
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 
 RUN_ID = "scheduled__2024-03-04"
@@ -87,3 +88,21 @@ def test_abandon_says_so_where_airflow_cannot_tell(planned: Shop) -> None:
 
     assert done.returncode == 0, done.stderr
     assert f"Whether by_hand {RUN_ID} still asks is unknown: Airflow's database cannot be read" in done.stdout
+
+
+def test_abandon_says_which_run_elsewhere_may_go_on_and_what_to_do(planned: Shop) -> None:
+    with planned.ledger() as ledger:
+        warehouse = DuckDBWarehouse(Path(planned.folder / "shop.duckdb"))
+        work = Work(planned.spec, FOUND, warehouse, ledger, "tester")
+        left, taken = (Errand("2024-03-04", name, {}, "intent", 1, utc_now()) for name in ("run 1", "run 2"))
+        for errand in (left, taken):
+            put_on_record(work, errand)
+        begun(work, left, "77")
+        over(work, taken, "its rows were taken")
+
+    done = planned.airflow("safe-backfill", "abandon", FOUND, "--reason", "not needed")
+
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("May still run: ")]
+    assert line.startswith("May still run: run 1 of ")
+    assert ", whose id there is 77, for 2024-03-04. Nothing takes its rows any more" in line

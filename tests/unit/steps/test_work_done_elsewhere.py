@@ -34,7 +34,7 @@ from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.drill import DAMAGED_EVENT
-from airflow_backfill_provider.steps.elsewhere import BEGUN_EVENT
+from airflow_backfill_provider.steps.open_runs import BEGUN_EVENT, open_run_lines
 from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
@@ -255,6 +255,39 @@ def test_a_run_of_which_nobody_tells_for_long_is_left_open_and_the_next_attempt_
     team.silent, team.looks, team.writes = 0, 0, False
     assert stage_batch(team.work(), keys).rows == PER_DAY
     assert (team.asked, team.cancelled) == ([name], [])
+
+
+@pytest.fixture
+def left_open(on_duckdb: World) -> tuple[Unheard, tuple[str, ...]]:
+    """A run of the first day that nobody tells of for long, and the keys of its task."""
+    on_duckdb.spec = by_dag(poll_every="5m")
+    team, clock = Unheard(on_duckdb, silent=100), [utc_now()]
+
+    def pause(seconds: float) -> None:
+        clock[0] += timedelta(seconds=seconds)
+
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(RunLeftOpen):
+        stage_batch(team.work(pause=pause, now=lambda: clock[0]), keys)
+    team.silent, team.looks = 0, 0
+    return team, keys
+
+
+def test_a_stop_that_the_next_attempt_meets_ends_the_run_that_was_left_open(
+    left_open: tuple[Unheard, tuple[str, ...]],
+) -> None:
+    def stop() -> None:
+        raise Stopped("Stopped: the switch.")
+
+    team, keys = left_open
+    (name,) = team.runs
+    assert [line.partition(" of ")[0] for line in open_run_lines(team.work())] == [f"May still run: {name}"]
+    with pytest.raises(Stopped, match="the switch"):
+        stage_batch(team.work(check_stop=stop), keys)
+    assert team.cancelled == [name]
+    assert open_run_lines(team.work()) == []
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 2, "a run that was ended is not gone on with"
 
 
 def test_a_ledger_that_is_away_when_a_run_has_begun_leaves_the_run_to_the_next_attempt(
