@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-from airflow_backfill_provider.errors import BackfillError, StrayWrite
+from airflow_backfill_provider.errors import BackfillError, RunLeftOpen, StrayWrite
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.neighbours import neighbours
@@ -20,7 +20,7 @@ from airflow_backfill_provider.windows import Partition
 
 STRAY_EVENT = "stray_write"
 HELD_EVENT = "neighbours_held"
-"""A call of code begins; its line has what was published then of the partitions beside the range."""
+"""A call of code begins, or is left open; its line has what was published when it began of the partitions beside the range."""
 RELEASED_EVENT = "neighbours_released"
 """They were the same after those calls, or a person wants to go on from what they are now."""
 _SHOWN = 5
@@ -32,33 +32,39 @@ def watched(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Iterator
     """Hold the published rows of these partitions, and of those beside them that are over, before against after.
 
     Those of the range must be what the plan saw. Those beside it must be what they were when a call began that nobody saw
-    end, such as one whose process was killed, or whose stray write was found. What is found also stands in the audit trail.
+    end, such as one whose process was killed, whose run was left open, or whose stray write was found. What is found also
+    stands in the audit trail.
     An error of the code itself is raised once nothing else was found.
 
-    :raises TargetMoved: they are not what the plan saw, before anything ran.
+    :raises TargetMoved: they are not what the plan saw, before anything ran that nobody saw end.
     :raises StrayWrite: they changed meanwhile, or in such an earlier call.
     """
     around = _around(plan, partitions)
     before = work.warehouse.fingerprint(plan.target, Published(), around)
     known = {**plan.control, **plan.baseline}
     expected = {partition.key: known[partition.key] for partition in partitions}
+    if any(before[key] != mark for key, mark in expected.items()) and _unseen(work):
+        _require_same(work, plan, expected, before)
     claim = f"The published range of {plan.target.table} moved since the plan was made"
     require_equal(expected, before, claim, rebase(work.backfill_id))
     beside = {key: mark for key, mark in before.items() if key not in plan.baseline}
     if beside:
         _require_same(work, plan, _held(work, beside), before)
-    call = _hold(work, beside)
+    # Where every neighbour is of the range, the plan holds them to its baseline.
+    call = _hold(work, beside) if beside else ""
     try:
         yield
     except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
         try:
             _look(work, plan, before, around, error)
+            if not isinstance(error, RunLeftOpen):
+                _release(work, call, "they were the same after it")
+            elif not call:  # it may write yet, also to the range
+                _hold(work, beside)
         except StrayWrite:
             raise
         except BackfillError as unseen:
             work.log.warning("What the code left behind could not be looked at, so the next attempt does: %s", unseen)
-        else:
-            _release(work, call, "they were the same after it")
         raise
     _look(work, plan, before, around)
     _release(work, call, "they were the same after it")
@@ -76,9 +82,7 @@ def _around(plan: Plan, partitions: Sequence[Partition]) -> tuple[Partition, ...
 
 
 def _hold(work: Work, beside: Mapping[str, Fingerprint]) -> str:
-    """The call's number; none is needed where every neighbour is of the range, which the plan holds to its baseline."""
-    if not beside:
-        return ""
+    """The call's number."""
     call = uuid4().hex
     detail = {"call": call, "beside": _MARKS.dump_python(dict(beside), mode="json")}
     work.ledger.record_event(work.backfill_id, HELD_EVENT, by=work.by, detail=detail)

@@ -27,7 +27,7 @@ from airflow_backfill_provider.errors import (
     StrayWrite,
     TransformRefused,
 )
-from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.recompute import Progress
 from airflow_backfill_provider.spec.load import load_spec_text
@@ -271,6 +271,18 @@ def left_open(on_duckdb: World) -> tuple[Unheard, tuple[str, ...]]:
         stage_batch(team.work(pause=pause, now=lambda: clock[0]), keys)
     team.silent, team.looks = 0, 0
     return team, keys
+
+
+@pytest.mark.parametrize("day", ["2024-02-29", DAYS[0]], ids=["beside", "inside"])
+def test_what_a_run_that_was_left_open_writes_to_the_published_table_meanwhile_is_told(
+    left_open: tuple[Unheard, tuple[str, ...]], day: str
+) -> None:
+    team, keys = left_open
+    team.world.engine.execute(f"UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '{day}'")
+    for _ in range(2):
+        with pytest.raises(StrayWrite, match=f"in an attempt before.*{day} had"):
+            stage_batch(team.work(), keys)
+    assert team.world.ledger.counts(team.world.id)[PartitionState.STAGED] == 0
 
 
 def test_a_stop_that_the_next_attempt_meets_ends_the_run_that_was_left_open(
