@@ -15,7 +15,7 @@ from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.budget import Budgets
 from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.drill import damage
-from airflow_backfill_provider.steps.failing import record_failure
+from airflow_backfill_provider.steps.failing import failing_together, record_failure
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE, judge_partitions, judge_range
 from airflow_backfill_provider.steps.live import unclaimed
 from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
@@ -24,6 +24,8 @@ from airflow_backfill_provider.steps.samples import keep_sample
 from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
 from airflow_backfill_provider.steps.work import Work
 
+RESTAGING_EVENT = "partitions.restaging"
+"""A validation is about to stage partitions again; its line has the number that each one's next attempt gets."""
 _JUDGED = frozenset({PartitionState.VALIDATED, PartitionState.PUBLISHED, PartitionState.ROLLED_BACK})
 
 
@@ -47,7 +49,8 @@ def _tell_nobody(report: ValidationReport) -> None:
 def validate_batch(
     work: Work, keys: Sequence[str], tell: Callable[[ValidationReport], None] = _tell_nobody
 ) -> ValidationResult:
-    """Judge every staged partition of a batch and record the evidence; one that was rejected is staged again first.
+    """Judge every staged partition of a batch and record the evidence; one that was rejected is staged again first, also by
+    the attempt after one that broke off meanwhile.
 
     ``tell`` gets the report before a rejection is raised.
 
@@ -65,13 +68,17 @@ def _validate_batch(work: Work, keys: Sequence[str], tell: Callable[[ValidationR
     revision, plan = work.revision, work.plan()
     partitions = plan.select(keys)
     records = work.ledger.partitions(work.backfill_id, keys)
-    rejected = [partition for partition in partitions if records[partition.key].state is PartitionState.REJECTED]
-    rejected = with_what_follows(plan, rejected, records)
-    if rejected:
+    unfinished = _being_staged_again(work, records)
+    again = [one for one in partitions if one.key in unfinished or records[one.key].state is PartitionState.REJECTED]
+    again = with_what_follows(plan, again, records)
+    if again:
         require_approval(work, plan, Gate.PLAN, Gate.REVIEW)
         work.run()
-        work.log.info("Staging %s rejected partitions again.", len(rejected))
-        stage_partitions(work, plan, rejected)
+        work.log.info("Staging %s rejected partitions again.", len(again))
+        attempts = {one.key: records[one.key].attempt + 1 for one in again}
+        work.ledger.record_event(work.backfill_id, RESTAGING_EVENT, by=work.by, detail={"attempts": attempts})
+        with failing_together(work, list(attempts)):
+            stage_partitions(work, plan, again)
         plan, records = work.plan(), work.ledger.partitions(work.backfill_id, keys)
     if plan.request.drill:
         damage(work, plan, partitions)
@@ -111,6 +118,19 @@ def _validate_batch(work: Work, keys: Sequence[str], tell: Callable[[ValidationR
             report.failures,
         )
     return ValidationResult(validated=len(good), reused=len(partitions) - len(open_ones), warnings=len(report.warnings))
+
+
+def _being_staged_again(work: Work, records: Mapping[str, PartitionRecord]) -> set[str]:
+    """The partitions that an earlier validation was staging again when it broke off, and that nobody else has begun since."""
+    staging = {key: record for key, record in records.items() if record.state is PartitionState.STAGING}
+    if not staging:
+        return set()
+    begun = {
+        (key, attempt, event.by)
+        for event in work.ledger.events(work.backfill_id, RESTAGING_EVENT)
+        for key, attempt in event.detail["attempts"].items()
+    }
+    return {key for key, record in staging.items() if (key, record.attempt, record.owner) in begun}
 
 
 def _count(work: Work, good: Collection[str], bad: Collection[str], evidence: Evidence) -> None:
