@@ -14,6 +14,7 @@ from airflow_backfill_provider.errors import (
     TRANSIENT,
     CodeFailed,
     ConnectionLost,
+    LedgerUnavailable,
     RunLeftOpen,
     Stopped,
 )
@@ -56,7 +57,7 @@ def sent(work: Work, plan: Plan, recompute: Recompute) -> Recompute:
                 f"{errand.name} was left as it is, and may go on: {unheard} It was not ended; the next attempt of this task goes on with it."
             ) from unheard
         except BaseException as error:  # an execution_timeout, or a kill, is none of Exception's
-            over(work, errand, f"{type(error).__name__}: {error}")
+            _over_as_far_as_known(work, errand, f"{type(error).__name__}: {error}")
             raise
 
     return replace(recompute, fill=fill)
@@ -91,7 +92,7 @@ def _wait(work: Work, elsewhere: Elsewhere, errand: Errand, told: Mapping[str, A
         if errand.handle is not None:
             cancel(work, elsewhere, errand)
         if isinstance(error, Stopped):
-            work.halt(str(error))
+            _halt_as_far_as_known(work, error)
         raise
     if progress.failure:
         raise CodeFailed(f"{errand.name} failed: {progress.failure} Nothing of it was kept.")
@@ -118,6 +119,22 @@ class _Look:
             return Progress(is_over=False)
         self._heard_at = self._work.now()
         return progress
+
+
+def _halt_as_far_as_known(work: Work, stop: Stopped) -> None:
+    """A ledger that is away takes nothing from the stop, which the run was ended for already."""
+    try:
+        work.halt(str(stop))
+    except LedgerUnavailable as away:
+        work.log.warning("The backfill is stopped, and the ledger does not say so yet: %s", away)
+
+
+def _over_as_far_as_known(work: Work, errand: Errand, reason: str) -> None:
+    """The same of why the run was left: without its line, the next attempt finds the run and how it ended."""
+    try:
+        over(work, errand, reason)
+    except LedgerUnavailable as away:
+        work.log.warning("%s is not waited for any more, and the ledger does not say so yet: %s", errand.name, away)
 
 
 def _open(work: Work, plan: Plan, partition: Partition) -> Errand | None:

@@ -90,13 +90,11 @@ class DuckDBLanding:
         if not file.is_file():
             raise CodeFailed(
                 f"The run ended well and there is no file {file}. Nothing was staged. Let it write its rows there, as Parquet; a "
-                "partition without rows is a file without rows. Where an attempt of ours was killed just after it took the file, "
-                "the next one runs the code again."
+                "partition without rows is a file without rows."
             )
         with translated(f"Reading {file.name}"):
             rows = self._session.connection.read_parquet(str(file))
         self.add(rows)
-        file.unlink()
 
     def double(self) -> None:
         self._require_sound()

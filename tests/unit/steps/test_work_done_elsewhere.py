@@ -34,7 +34,7 @@ from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
 from airflow_backfill_provider.steps.drill import DAMAGED_EVENT
-from airflow_backfill_provider.steps.open_runs import BEGUN_EVENT, open_run_lines
+from airflow_backfill_provider.steps.open_runs import BEGUN_EVENT, OVER_EVENT, open_run_lines
 from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
@@ -300,6 +300,46 @@ def test_a_stop_that_the_next_attempt_meets_ends_the_run_that_was_left_open(
     assert open_run_lines(team.work()) == []
     assert stage_batch(team.work(), keys).rows == PER_DAY
     assert len(team.runs) == 2, "a run that was ended is not gone on with"
+
+
+def test_a_stop_is_one_also_where_the_ledger_is_away_meanwhile(
+    on_duckdb: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*args: Any, **named: Any) -> None:
+        raise LedgerUnavailable("The ledger cannot be used.")
+
+    looks = iter([False, False, False])
+
+    def check() -> None:
+        if next(looks, True):
+            monkeypatch.setattr(on_duckdb.ledger, "move", away)
+            monkeypatch.setattr(on_duckdb.ledger, "record_event", away)
+            raise Stopped("Stopped: the switch.")
+
+    team, keys = Team(on_duckdb, looks=100), on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(Stopped, match="the switch"):
+        stage_batch(team.work(check_stop=check), keys)
+    assert set(team.cancelled) == set(team.runs)
+
+
+def test_a_ledger_that_is_away_when_rows_were_taken_leaves_them_to_the_next_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = world.ledger.record_event
+
+    def away(backfill_id: str, kind: str, **named: Any) -> None:
+        if kind == OVER_EVENT:
+            raise LedgerUnavailable("The ledger cannot be used.")
+        record(backfill_id, kind, **named)
+
+    team, keys = Team(world), world.scope(**ONE).batches[0].keys
+    monkeypatch.setattr(world.ledger, "record_event", away)
+    with pytest.raises(RunLeftOpen):
+        stage_batch(team.work(), keys)
+    monkeypatch.undo()
+    team.writes = False
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.asked) == 1
 
 
 def test_a_ledger_that_is_away_when_a_run_has_begun_leaves_the_run_to_the_next_attempt(
