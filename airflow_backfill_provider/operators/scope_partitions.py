@@ -10,6 +10,7 @@ from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.base import SCOPED, BackfillOperator, actor, airflow_errors
+from airflow_backfill_provider.operators.outlet import require_outlet
 from airflow_backfill_provider.operators.pool import wait_for_pool
 from airflow_backfill_provider.spec.request import Request
 
@@ -49,6 +50,7 @@ class ScopePartitionsOperator(BackfillOperator):
         scoped_as = {"backfill_id": found, "mode": str(request.mode), "waive_approval": request.waive_approval}
         context["ti"].xcom_push(key=SCOPED, value=scoped_as)
         with self.work(context) as work:
+            require_outlet(self.spec)
             run = context["dag_run"]
             scoped = scope(
                 work,

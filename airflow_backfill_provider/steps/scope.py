@@ -243,7 +243,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
     What staged work rests on is kept: the baseline, and the count and the versions of the sources unless all is staged again.
     """
     was, wanted = plan.spec.target, work.spec.target
-    decides_no_place: dict[str, Any] = {"key": (), "sensitive": ()}
+    decides_no_place: dict[str, Any] = {"key": (), "sensitive": (), "outlet": None}
     if was.model_copy(update=decides_no_place) != wanted.model_copy(update=decides_no_place):
         raise IntentChanged(
             f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "

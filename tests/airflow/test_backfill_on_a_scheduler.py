@@ -313,6 +313,23 @@ def test_a_preview_run_is_green_and_changes_nothing(shop: Shop) -> None:
     assert shop.corrected("orders") == 0
 
 
+def test_only_the_table_of_the_live_dags_outlet_is_planned(shop: Shop) -> None:
+    for dag_id in ("orders_daily", "backfill__live_orders", "backfill__wrong_orders"):
+        shop.api.wait_for_dag(dag_id)
+
+    def declared() -> bool | None:
+        found = shop.api.request("GET", "/assets", params={"name_pattern": "orders"})["assets"]
+        return any(asset["name"] == "orders" for asset in found) or None
+
+    # The scheduler calls an asset active up to a minute after the DAG that declares it was parsed.
+    wait_until(declared, "the asset orders to be active", timeout=120, every=1)
+    run_to(shop, "backfill__live_orders", WHOLE | {"mode": "plan"}, "success")
+    run_id, _ = run_to(shop, "backfill__wrong_orders", WHOLE | {"mode": "plan"}, "failed")
+    told = str(shop.api.failures("backfill__wrong_orders", run_id))
+    assert "Wrong target? target.table is analytics.slow_orders" in told
+    assert "duckdb://shop/analytics/orders" in told
+
+
 def test_a_range_of_which_nothing_is_over_is_a_green_run_that_does_nothing(shop: Shop) -> None:
     """An empty expansion: mapped tasks are skipped, and nothing hangs or fails."""
     before = shop.sql("SELECT * FROM analytics.orders ORDER BY ALL")

@@ -74,6 +74,7 @@ DECIDES_NO_ROWS = [
     {"samples": 20},
     {"samples": 20, "samples_in_report": True},
     {"target__sensitive": ["a"]},
+    {"target__outlet": "orders"},
     {"kind": "first_load"},
     {"kind": "new_column", "new_columns": ["tax"]},
     {"source": {"table": "raw.orders", "partition_by": "d"}},
