@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
+from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.base import SCOPED, BackfillOperator, actor, airflow_errors
 from airflow_backfill_provider.operators.outlet import require_outlet
@@ -27,6 +28,7 @@ class ScopePartitionsOperator(BackfillOperator):
         ``drill``, ``waive_approval``; templated, what renders to nothing counts as left out. With it the run's params are not read; without it they
         are the request.
     :param pool_probe: task id of a task in the compute pool that shows whether anything starts there.
+    :raises SpecError: with a probe, the DAG starts one task at a time, so that scope and probe never run together.
     """
 
     template_fields = (*BackfillOperator.template_fields, "request")
@@ -38,6 +40,12 @@ class ScopePartitionsOperator(BackfillOperator):
         super().__init__(**kwargs)
         self.request = request
         self.pool_probe = pool_probe
+        dag = self.get_dag()
+        if pool_probe is not None and dag is not None and dag.max_active_tasks < 2:
+            raise SpecError(
+                f"max_active_tasks of {dag.dag_id} is {dag.max_active_tasks}: {self.task_id} waits for its probe "
+                f"{pool_probe} to start, which it never would. It has to be at least 2. Or leave out pool_probe."
+            )
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, most_mapped_tasks

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 from hand_run import HandRun
 from operators_world import Shop
 
 from airflow_backfill_provider.dag_factory import backfill_dag
+from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.operators.pool import PoolProbeOperator
+from airflow_backfill_provider.operators.report import ReportOperator
+from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 
 FOUND = backfill_id("backfill__orders", "one")
 CLEAR = "airflow dags clear backfill__orders --run-id one -y"
@@ -23,9 +28,9 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__SAFE_BACKFILL__POOL_PATIENCE", "0")
 
 
-def run_of(shop: Shop, probe: str) -> HandRun:
+def run_of(shop: Shop, probe: str, **asked: Any) -> HandRun:
     days = {"start_date": "2024-03-02", "end_date": "2024-03-05"}
-    return HandRun(backfill_dag(shop.spec), run_id="one", params=days, states={"pool_ready": probe})
+    return HandRun(backfill_dag(shop.spec), run_id="one", params=days | asked, states={"pool_ready": probe})
 
 
 def skipped(sent: list[Any]) -> list[Any]:
@@ -49,3 +54,16 @@ def test_a_scope_that_was_cleared_without_the_probe_says_so_and_goes_no_further(
     with pytest.raises(AirflowFailException, match=f"pool_ready was skipped by an earlier try.* Clear both: {CLEAR}"):
         run_of(shop, "skipped").execute("scope_partitions")
     assert skipped(sent) == []
+
+
+def test_a_dag_that_starts_one_task_at_a_time_can_have_no_probe(shop: Shop) -> None:
+    def wired(at_once: int) -> DAG:
+        with DAG("by_hand", schedule=None, max_active_tasks=at_once) as dag:
+            probe = PoolProbeOperator(task_id="probe", pool="side", trigger_rule="always")
+            scope = ScopePartitionsOperator(task_id="plan_it", spec=shop.spec_file, pool_probe=probe.task_id)
+            scope >> [probe, ReportOperator(task_id="tell", spec=shop.spec_file)]
+        return dag
+
+    with pytest.raises(SpecError, match=r"max_active_tasks of by_hand is 1.*plan_it.*probe.*at least 2"):
+        wired(1)
+    assert len(wired(2).tasks) == 3
