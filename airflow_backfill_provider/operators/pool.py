@@ -1,6 +1,6 @@
 """A pool that does not exist leaves tasks waiting for ever without a word; find out before mapping.
 
-A task cannot read pools, so a probe task is put into the pool and its state is watched. A probe that does not start is
+A task cannot read pools, so a probe task is put into the pool and its state is watched. A task that does not start is
 skipped, or the run would wait for it as long as the pool does not exist.
 """
 
@@ -22,6 +22,7 @@ PATIENCE = 45
 """Seconds that the probe may wait for a slot, unless ``[safe_backfill] pool_patience`` says otherwise."""
 log = logging.getLogger(__name__)
 _STARTED = frozenset({"queued", "running", "success", "failed", "up_for_retry", "restarting"})
+_WAITING = frozenset({None, "scheduled"})
 _SKIPPED = "skipped"
 
 
@@ -64,7 +65,7 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
                     pool, patience, f"{', '.join(others)} {'is' if len(others) == 1 else 'are'}",
                 )  # fmt: skip
                 return
-            _skip(probe)
+            skip([probe])
             raise SpecError(
                 f"Nothing started in the pool {pool!r} within {patience:.0f} s (its probe was {state}): the pool does not "
                 f"exist, has 0 slots, or other tasks than those of backfills take every slot. Create it with `airflow pools set {pool} 4 backfills` or in "
@@ -73,11 +74,21 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
         time.sleep(0.5)
 
 
-def _skip(probe: str) -> None:
+def skip_waiting(context: Context, probe: str) -> bool:
+    """Skip the probe when it waits for a slot still, not when it is queued; whether it is skipped, now or since an earlier try."""
+    state = _state(context, probe)
+    if state in _WAITING:
+        skip([probe])
+    return state in _WAITING or state == _SKIPPED
+
+
+def skip(task_ids: Sequence[str]) -> None:
+    """Skip these tasks of the run, as a branch skips what is downstream of it; Airflow leaves those alone that run, succeeded or failed."""
     from airflow.sdk.execution_time.comms import SkipDownstreamTasks
     from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
 
-    SUPERVISOR_COMMS.send(SkipDownstreamTasks(tasks=[probe]))
+    if task_ids:
+        SUPERVISOR_COMMS.send(SkipDownstreamTasks(tasks=list(task_ids)))
 
 
 def _state(context: Context, task_id: str) -> str | None:

@@ -8,6 +8,8 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_backfill_provider.operators.base import BackfillOperator
+from airflow_backfill_provider.operators.pool import skip_waiting
+from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
 from airflow_backfill_provider.spec.request import Mode
 
 PAGE = "report"
@@ -18,8 +20,9 @@ class ReportOperator(BackfillOperator):
     """Close the backfill, write its report and print its summary; the leaf that makes a failed backfill a failed run.
 
     A run's state is the state of its leaves, so this task runs always (``trigger_rule`` is ``all_done``) and fails
-    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed. The report
-    is written whatever came of the backfill; one that cannot be written is a warning and changes nothing.
+    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed.
+    A probe that still waits for a slot is skipped, whatever came of the scope: the run would never end. The
+    report is written whatever came of the backfill; one that cannot be written is a warning and changes nothing.
     """
 
     heeds_stop_signals = False
@@ -31,6 +34,7 @@ class ReportOperator(BackfillOperator):
         from airflow_backfill_provider.operators.report_files import try_to_write_report
         from airflow_backfill_provider.steps.report import conclude
 
+        self._end_probes(context)
         with self.work(context) as work:
             mode = self.mode(context)
             if mode is None or mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
@@ -55,6 +59,17 @@ class ReportOperator(BackfillOperator):
             raise AirflowSkipException("Nothing was planned to run: a preview, or no partition in the range.")
         where = ", ".join(self.scope_task_ids) or "it has no ScopePartitionsOperator of this spec upstream"
         raise AirflowFailException(f"No plan was made; see {where}.")
+
+    def _end_probes(self, context: Context) -> None:
+        """Skip every probe that waits."""
+        for probe in self._probes.values():
+            skip_waiting(context, probe)
+
+    @property
+    def _probes(self) -> dict[str, str]:
+        """The probe of each scope task upstream, by the scope's task id; known without a spec that can be read."""
+        scopes = [task for task in self.get_flat_relatives(upstream=True) if isinstance(task, ScopePartitionsOperator)]
+        return {scope.task_id: scope.pool_probe for scope in scopes if scope.pool_probe is not None}
 
     def _states(self, context: Context) -> dict[str, str]:
         """The state of every task upstream in this run, by task id (mapped ones with their index)."""

@@ -12,7 +12,8 @@ from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id, require_id
 from airflow_backfill_provider.operators.base import SCOPED, BackfillOperator, actor, airflow_errors
 from airflow_backfill_provider.operators.outlet import require_outlet
-from airflow_backfill_provider.operators.pool import wait_for_pool
+from airflow_backfill_provider.operators.pool import skip, wait_for_pool
+from airflow_backfill_provider.operators.trial import TrialOperator
 from airflow_backfill_provider.spec.request import Request
 
 
@@ -72,7 +73,10 @@ class ScopePartitionsOperator(BackfillOperator):
             self.log.info("%s", preview(scoped.plan))
             if scoped.note:
                 self.log.info("Note: %s", scoped.note)
-            if scoped.batches and self.pool_probe is not None:
+            if not scoped.batches:
+                # It has nothing to do, and the report would wait for it as long as it waits for a slot.
+                skip([task.task_id for task in self.downstream_list if isinstance(task, TrialOperator)])
+            elif self.pool_probe is not None:
                 pool = self.spec.compute.pool
                 wait_for_pool(context, pool, self.pool_probe, lambda: others_at_work(work, pool))
         return [{"label": batch.label, "keys": list(batch.keys)} for batch in scoped.batches]

@@ -408,6 +408,17 @@ def test_a_missing_pool_fails_the_run_while_it_is_missing_and_says_what_mends_it
     assert shop.corrected("orders") == len(DAYS)
 
 
+def test_a_run_that_computes_nothing_ends_while_its_pool_is_missing(shop: Shop) -> None:
+    api, dag_id = shop.api, "backfill__orders"
+    api.delete_pool("safe_backfill")
+    ends = {}
+    for mode, switch in (("plan", "run"), ("publish", "stop")):
+        api.set_variable(SWITCH, switch)
+        run_id = api.trigger(dag_id, WHOLE | {"mode": mode})
+        ends[mode] = (api.wait_for_run(dag_id, run_id), api.task_states(dag_id, run_id)["pool_ready"])
+    assert ends == {"plan": ("success", "skipped"), "publish": ("failed", "skipped")}
+
+
 def test_a_malformed_spec_is_one_import_error_and_takes_no_other_dag_down(shop: Shop) -> None:
     errors = wait_until(lambda: shop.api.import_errors() or None, "the import error", timeout=60)
     (path,) = errors

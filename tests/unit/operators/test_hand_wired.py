@@ -112,7 +112,7 @@ def test_two_chains_of_one_run_have_a_backfill_each(shop: Shop) -> None:
         assert ledger.backfill("00000000000a").state is BackfillState.COMPLETED
 
 
-def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop) -> None:
+def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop, sent: list[Any]) -> None:
     def run(run_id: str, **params: Any) -> HandRun:
         made = HandRun(backfill_dag(shop.spec), run_id=run_id, params=params, states={"pool_ready": "success"})
         for task_id in (

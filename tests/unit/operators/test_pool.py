@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 from hand_run import HandRun
 from operators_world import Shop
@@ -53,6 +53,48 @@ def test_a_run_whose_pool_starts_nothing_ends_with_its_report_and_the_way_on(sho
 def test_a_scope_that_was_cleared_without_the_probe_says_so_and_goes_no_further(shop: Shop, sent: list[Any]) -> None:
     with pytest.raises(AirflowFailException, match=f"pool_ready was skipped by an earlier try.* Clear both: {CLEAR}"):
         run_of(shop, "skipped").execute("scope_partitions")
+    assert skipped(sent) == []
+
+
+def test_a_scope_that_fails_before_it_looks_at_the_pool_leaves_no_probe_waiting(
+    shop: Shop, sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "stop")
+    run = run_of(shop, "scheduled")
+    with pytest.raises(AirflowFailException, match="safe_backfill_kill_switch"):
+        run.execute("scope_partitions")
+    run.states["scope_partitions"] = "failed"
+    with pytest.raises(AirflowFailException, match="No plan was made; see scope_partitions"):
+        run.execute("report")
+    assert skipped(sent) == ["pool_ready"]
+
+
+def test_no_ledger_leaves_no_probe_waiting(shop: Shop, sent: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER")
+    run = run_of(shop, "scheduled")
+    run.states["scope_partitions"] = "failed"
+    with pytest.raises(AirflowException, match="safe_backfill_ledger"):
+        run.execute("report")
+    assert skipped(sent) == ["pool_ready"]
+
+
+@pytest.mark.parametrize("asked", [{"mode": "plan"}, {"start_date": "2999-01-01", "end_date": "2999-01-02"}])
+def test_a_run_that_computes_nothing_needs_no_pool(shop: Shop, sent: list[Any], asked: dict[str, str]) -> None:
+    run = run_of(shop, "scheduled", **asked)
+    assert run.execute("scope_partitions") == []
+    assert skipped(sent) == ["trial"], "the report would wait for it"
+    run.states |= {"scope_partitions": "success", "trial": "skipped"}
+    with pytest.raises(AirflowSkipException, match="a preview"):
+        run.execute("report")
+    assert skipped(sent) == ["trial", "pool_ready"]
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "success", "failed", "up_for_retry", "skipped"])
+def test_a_probe_that_started_is_left_alone_by_the_report(shop: Shop, sent: list[Any], state: str) -> None:
+    run = run_of(shop, state)
+    run.states["scope_partitions"] = "failed"
+    with pytest.raises(AirflowFailException):
+        run.execute("report")
     assert skipped(sent) == []
 
 
