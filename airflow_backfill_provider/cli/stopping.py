@@ -18,7 +18,7 @@ from airflow_backfill_provider.connections import open_ledger
 from airflow_backfill_provider.errors import RequestError, SwitchUnreadable
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import ACTIVE, STOPPED, BackfillState
-from airflow_backfill_provider.steps.way_on import clear_command
+from airflow_backfill_provider.steps.way_on import clear_after_end
 from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, stopping
 
 _LOOK_EVERY_SECONDS = 1.0
@@ -62,8 +62,10 @@ def resume(args: Namespace) -> None:
             )
         _print_running(name, "those that are not stopped go on")
         waiting = [backfill for backfill in _backfills(name, STOPPED) if not {ALL, backfill.name} & set(still)]
-        for backfill in waiting:
-            print(f"{backfill.backfill_id}  {backfill.name}  {backfill.state}. Go on with: {clear_command(backfill)}")
+        with open_ledger() as ledger:
+            for backfill in waiting:
+                again = clear_after_end(ledger, backfill)
+                print(f"{backfill.backfill_id}  {backfill.name}  {backfill.state}. Go on with: {again}")
         if not waiting and not still:
             print("No backfill waits to go on.")
 

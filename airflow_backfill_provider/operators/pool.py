@@ -43,8 +43,8 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
     """Return once the probe has started; at once in a run of ``DAG.test()``.
 
     :param at_work: the other backfills that work in the pool, by id; where there are any, a pool that starts nothing is full.
-    :raises SpecError: it has not within the patience, and nobody else works there; says how to create the pool. The probe
-        is skipped then, and has to be cleared as well before it can tell anything.
+    :raises SpecError: nobody else works there, and it has not within the patience, which says how to create the pool; or it was
+        skipped by an earlier try, and has to be cleared as well before it can tell anything.
     """
     run = context["dag_run"]
     if getattr(run, "triggering_user_name", None) == _BY_DAG_TEST:
@@ -53,18 +53,18 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
     patience = conf.getfloat("safe_backfill", "pool_patience", fallback=PATIENCE)
     deadline = time.monotonic() + patience
     while (state := _state(context, probe)) not in _STARTED:
-        if state == _SKIPPED:
-            raise SpecError(
-                f"Whether the pool {pool!r} starts anything is not known: its probe {probe} was skipped by an earlier try of this "
-                f"task, and was not cleared with it. Nothing was computed. Clear both: {clear}"
-            )
-        if time.monotonic() >= deadline:
+        if state == _SKIPPED or time.monotonic() >= deadline:
             if others := at_work():
                 log.info(
-                    "Nothing started in the pool %s within %.0f s, where %s at work: its tasks begin as slots become free.",
-                    pool, patience, f"{', '.join(others)} {'is' if len(others) == 1 else 'are'}",
+                    "The probe of the pool %s is %s, and there %s at work: its tasks begin as slots become free.",
+                    pool, state, f"{', '.join(others)} {'is' if len(others) == 1 else 'are'}",
                 )  # fmt: skip
                 return
+            if state == _SKIPPED:
+                raise SpecError(
+                    f"Whether the pool {pool!r} starts anything is not known: its probe {probe} was skipped by an earlier try of this "
+                    f"run, and was not cleared with this task. Nothing was computed. Clear both: {clear}"
+                )
             skip([probe])
             raise SpecError(
                 f"Nothing started in the pool {pool!r} within {patience:.0f} s (its probe was {state}): the pool does not "

@@ -32,13 +32,15 @@ class ReportOperator(BackfillOperator):
 
     def execute(self, context: Context) -> list[str]:
         from airflow_backfill_provider.operators.report_files import try_to_write_report
+        from airflow_backfill_provider.steps.pool_probe import record_probe
         from airflow_backfill_provider.steps.report import conclude
 
-        self._end_probes(context)
+        is_left_out = self._end_probes(context)
         with self.work(context) as work:
             mode = self.mode(context)
             if mode is None or mode is Mode.PLAN or work.ledger.find_backfill(work.backfill_id) is None:
                 return self._without_backfill(context)
+            record_probe(work, is_left_out=is_left_out)
             summary = conclude(work)
             if (page := try_to_write_report(work.ledger, work.backfill_id)) is not None:
                 context["ti"].xcom_push(key=PAGE, value=page)
@@ -60,10 +62,11 @@ class ReportOperator(BackfillOperator):
         where = ", ".join(self.scope_task_ids) or "it has no ScopePartitionsOperator of this spec upstream"
         raise AirflowFailException(f"No plan was made; see {where}.")
 
-    def _end_probes(self, context: Context) -> None:
-        """Skip every probe that waits."""
-        for probe in self._probes.values():
-            skip_waiting(context, probe)
+    def _end_probes(self, context: Context) -> bool:
+        """Skip every probe that waits; whether a scope that failed has a skipped one, which "only what failed" leaves out."""
+        states = self._states(context)
+        skipped = [scope for scope, probe in self._probes.items() if skip_waiting(context, probe)]
+        return any(states.get(scope) != "success" for scope in skipped)
 
     @property
     def _probes(self) -> dict[str, str]:

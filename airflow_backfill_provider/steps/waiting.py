@@ -29,7 +29,7 @@ def waiting_lines(ledger: Ledger, backfill: BackfillRecord, now: datetime) -> li
             )
     if ledger.is_on_way_back(backfill.backfill_id):
         lines.append("  way back    begun and not over: its range is kept until the rollback has run to its end")
-    return [*lines, f"  next        {way_on(backfill)}"]
+    return [*lines, f"  next        {way_on(ledger, backfill)}"]
 
 
 def lasting(time: timedelta) -> str:

@@ -9,11 +9,18 @@ from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.steps.pool_probe import is_probe_left_out
 
 
-def clear_command(backfill: BackfillRecord) -> str:
-    """The command that runs the failed tasks of the backfill's run again; what is finished is reused."""
-    return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} --only-failed -y"
+def clear_command(backfill: BackfillRecord, *, only_failed: bool = True) -> str:
+    """The command that runs the failed tasks of the backfill's run again, or all of them; what is finished is reused."""
+    what = "--only-failed -y" if only_failed else "-y"
+    return f"airflow dags clear {backfill.dag_id} --run-id {quote(backfill.run_id)} {what}"
+
+
+def clear_after_end(ledger: Ledger, backfill: BackfillRecord) -> str:
+    """The command that goes on with a run that ended: of all its tasks, where the failed ones alone would refuse to."""
+    return clear_command(backfill, only_failed=not is_probe_left_out(ledger, backfill))
 
 
 def rollback_command(backfill: BackfillRecord, **asked: bool) -> str:
@@ -59,9 +66,9 @@ def plan_anew(ledger: Ledger, backfill_id: str, *, is_published: bool) -> str:
     )
 
 
-def way_on(backfill: BackfillRecord) -> str:
+def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
     """One sentence or two: what the state means for whoever waits, and what to do."""
-    found, again = backfill.backfill_id, clear_command(backfill)
+    found, again = backfill.backfill_id, clear_after_end(ledger, backfill)
     rollback = rollback_command(backfill)
     match backfill.state:
         case BackfillState.PLANNED | BackfillState.RUNNING:

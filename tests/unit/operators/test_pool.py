@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from airflow_backfill_provider.dag_factory import backfill_dag
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
-from airflow_backfill_provider.operators.pool import PoolProbeOperator
+from airflow_backfill_provider.operators.pool import PoolProbeOperator, wait_for_pool
 from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
+from airflow_backfill_provider.steps.way_on import way_on
 
 FOUND = backfill_id("backfill__orders", "one")
 CLEAR = "airflow dags clear backfill__orders --run-id one -y"
+ONLY_FAILED = "airflow dags clear backfill__orders --run-id one --only-failed -y"
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,11 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_of(shop: Shop, probe: str, **asked: Any) -> HandRun:
     days = {"start_date": "2024-03-02", "end_date": "2024-03-05"}
     return HandRun(backfill_dag(shop.spec), run_id="one", params=days | asked, states={"pool_ready": probe})
+
+
+def next_step(shop: Shop) -> str:
+    with shop.ledger() as ledger:
+        return way_on(ledger, ledger.backfill(FOUND))
 
 
 def skipped(sent: list[Any]) -> list[Any]:
@@ -53,6 +61,14 @@ def test_a_run_whose_pool_starts_nothing_ends_with_its_report_and_the_way_on(sho
 def test_a_scope_that_was_cleared_without_the_probe_says_so_and_goes_no_further(shop: Shop, sent: list[Any]) -> None:
     with pytest.raises(AirflowFailException, match=f"pool_ready was skipped by an earlier try.* Clear both: {CLEAR}"):
         run_of(shop, "skipped").execute("scope_partitions")
+    assert skipped(sent) == []
+
+
+def test_a_scope_that_was_cleared_without_the_probe_goes_on_where_another_backfill_works_in_the_pool(
+    shop: Shop, sent: list[Any]
+) -> None:
+    run = run_of(shop, "skipped")
+    wait_for_pool(run.context(run.dag.task_dict["scope_partitions"]), "side", "pool_ready", lambda: ["0123456789ab"])
     assert skipped(sent) == []
 
 
@@ -96,6 +112,19 @@ def test_a_probe_that_started_is_left_alone_by_the_report(shop: Shop, sent: list
     with pytest.raises(AirflowFailException):
         run.execute("report")
     assert skipped(sent) == []
+
+
+def test_the_way_on_clears_the_probe_too_while_it_is_skipped_and_only_what_failed_afterwards(
+    shop: Shop, sent: list[Any]
+) -> None:
+    run = run_of(shop, "scheduled")
+    for probe, command in (("scheduled", CLEAR), ("skipped", CLEAR), ("success", ONLY_FAILED)):
+        run.states |= {"pool_ready": probe, "scope_partitions": "failed"}
+        with suppress(AirflowFailException):
+            run.execute("scope_partitions")
+        with pytest.raises(AirflowFailException, match="did not reach its goal"):
+            run.execute("report")
+        assert next_step(shop) == f"Mend what made it fail, then: {command}"
 
 
 def test_a_dag_that_starts_one_task_at_a_time_can_have_no_probe(shop: Shop) -> None:
