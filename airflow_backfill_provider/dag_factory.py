@@ -60,7 +60,7 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         place = _place(spec)
         # Downstream of the scope, so that whoever clears that clears both; "always" starts them together all the same.
         ahead: dict[str, Any] = {"priority_weight": 1_000_000, "trigger_rule": "always"}
-        probe = PoolProbeOperator(task_id="pool_ready", retries=0, **pool, **place | ahead)
+        probe = PoolProbeOperator(task_id="pool_ready", **pool, **place | ahead)
         scope = ScopePartitionsOperator(
             task_id="scope_partitions",
             spec=spec,

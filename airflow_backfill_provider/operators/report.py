@@ -20,8 +20,8 @@ class ReportOperator(BackfillOperator):
     """Close the backfill, write its report and print its summary; the leaf that makes a failed backfill a failed run.
 
     A run's state is the state of its leaves, so this task runs always (``trigger_rule`` is ``all_done``) and fails
-    unless the ledger says that the backfill reached what its mode asked for, and no task upstream failed.
-    A probe that still waits for a slot is skipped, whatever came of the scope: the run would never end. The
+    unless the ledger says that the backfill reached what its mode asked for, and neither a task upstream nor the probe of
+    the pool failed. A probe that still waits for a slot is skipped, whatever came of the scope: the run would never end. The
     report is written whatever came of the backfill; one that cannot be written is a warning and changes nothing.
     """
 
@@ -75,8 +75,8 @@ class ReportOperator(BackfillOperator):
         return {scope.task_id: scope.pool_probe for scope in scopes if scope.pool_probe is not None}
 
     def _states(self, context: Context) -> dict[str, str]:
-        """The state of every task upstream in this run, by task id (mapped ones with their index)."""
+        """The state of every task upstream in this run, and of the probes, by task id (mapped ones with their index)."""
         run = context["dag_run"]
-        upstream = sorted(self.get_flat_relative_ids(upstream=True))
-        states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id], task_ids=upstream)
+        watched = sorted({*self.get_flat_relative_ids(upstream=True), *self._probes.values()})
+        states = context["ti"].get_task_states(dag_id=run.dag_id, run_ids=[run.run_id], task_ids=watched)
         return {task: getattr(state, "value", str(state)) for task, state in states.get(run.run_id, {}).items()}

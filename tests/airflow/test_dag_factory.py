@@ -139,6 +139,11 @@ def test_clearing_the_scope_clears_the_probe_of_the_pool_which_starts_without_wa
     assert probe.trigger_rule == "always"
 
 
+def test_the_probe_of_the_pool_is_tried_again_as_every_task_is(folder: Path) -> None:
+    tasks: dict[str, Any] = make(folder, "orders")["backfill__orders"].task_dict
+    assert tasks["pool_ready"].retries == tasks["scope_partitions"].retries == 2
+
+
 def test_parsing_reads_no_connection_and_no_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("read while parsing")

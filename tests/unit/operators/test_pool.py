@@ -127,6 +127,23 @@ def test_the_way_on_clears_the_probe_too_while_it_is_skipped_and_only_what_faile
         assert next_step(shop) == f"Mend what made it fail, then: {command}"
 
 
+def test_a_probe_that_failed_is_named_by_the_report_of_a_backfill_that_is_done(shop: Shop) -> None:
+    run = run_of(shop, "success")
+    for task_id in (
+        "scope_partitions",
+        "trial",
+        "partitions.stage_recompute",
+        "partitions.validate_partition",
+        "validate_range",
+        "atomic_publish",
+    ):
+        run.execute(task_id)
+        run.states[task_id] = "success"
+    run.states["pool_ready"] = "failed"
+    with pytest.raises(AirflowFailException, match="The backfill is done, but pool_ready failed; clear it"):
+        run.execute("report")
+
+
 def test_a_dag_that_starts_one_task_at_a_time_can_have_no_probe(shop: Shop) -> None:
     def wired(at_once: int) -> DAG:
         with DAG("by_hand", schedule=None, max_active_tasks=at_once) as dag:
