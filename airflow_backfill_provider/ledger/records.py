@@ -79,6 +79,15 @@ class BackfillRecord:
 
 
 @dataclass(frozen=True)
+class AirflowTask:
+    """A task of a run, of whatever DAG."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+
+
+@dataclass(frozen=True)
 class PartitionRecord:
     """One partition of a backfill as the ledger knows it now.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +26,7 @@ from airflow_backfill_provider.ledger import (
 )
 from airflow_backfill_provider.ledger.engine import LedgerEngine
 from airflow_backfill_provider.ledger.records import (
+    AirflowTask,
     Approval,
     BackfillRecord,
     Decision,
@@ -181,11 +183,13 @@ class Ledger:
         reason: str = "",
         expected: Collection[BackfillState] | None = None,
         revision: int | None = None,
+        task: AirflowTask | None = None,
     ) -> None:
         """Move a backfill; nothing happens when it is there already. Its end gives the range back, but completed ones keep it
         as long as they are on their way back.
 
-        ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on.
+        ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on; ``task`` is the one that
+        publishes from then on, where it begins to.
 
         :raises TransitionRefused: the move is not allowed from the state it is in, or that state is not expected.
         :raises PublishRefused: it would begin to publish, and is on its way back.
@@ -205,6 +209,8 @@ class Ledger:
             if not backfill_rows.move(connection, backfill, to, at=at):
                 return
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
+            if task is not None:
+                detail["task"] = asdict(task)
             if to in RELEASES_LOCK:
                 is_kept = to is BackfillState.COMPLETED and range_locks.is_on_way_back(connection, backfill_id)
                 detail["released_range"] = not is_kept and range_locks.release(connection, backfill_id)
@@ -371,7 +377,15 @@ class Ledger:
         with self._read() as connection:
             backfill = backfill_rows.read(connection, backfill_id)
             earlier = [event.detail["from"] for event in trail.read_events(connection, backfill_id, TAKEN_OVER)]
-        return frozenset({(backfill.dag_id, backfill.run_id), *((run["dag_id"], run["run_id"]) for run in earlier)})
+            tasks = trail.read_publishers(connection, backfill_id)
+        named = {(backfill.dag_id, backfill.run_id), *((run["dag_id"], run["run_id"]) for run in earlier)}
+        return frozenset(named | {(task.dag_id, task.run_id) for task in tasks if task is not None})
+
+    def publishers(self, backfill_id: str) -> frozenset[AirflowTask | None]:
+        """Every task that began to publish the backfill; None among them for one that nobody named."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return frozenset(trail.read_publishers(connection, backfill_id))
 
     def set_backup(
         self, backfill_id: str, location: str, fingerprints: Mapping[str, Mapping[str, Any]], *, by: str

@@ -10,11 +10,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from airflow_backfill_provider.ledger.moves import batches
-from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.records import AirflowTask, EventRecord
+from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.tables import EventRow, EvidenceRow
 
 MOVED_EVENT = "backfill.moved"
-"""The backfill came to another state: ``from``, ``to`` and the ``reason``, as all moves of it are recorded."""
+"""The backfill came to another state: ``from``, ``to`` and the ``reason``, as all moves of it are recorded; and the ``task``
+that publishes from then on, where it came to that."""
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 
@@ -60,6 +62,13 @@ def read_events(connection: Connection, backfill_id: str, action: str | None) ->
         .order_by(EventRow.sequence)
     )
     return [EventRecord(*row) for row in rows]
+
+
+def read_publishers(connection: Connection, backfill_id: str) -> list[AirflowTask | None]:
+    """The task of each time it began to publish, oldest first; None where nobody named one."""
+    moves = [event.detail for event in read_events(connection, backfill_id, MOVED_EVENT)]
+    tasks = [detail.get("task") for detail in moves if detail["to"] == BackfillState.PUBLISHING]
+    return [None if task is None else AirflowTask(**task) for task in tasks]
 
 
 def last_sequence(connection: Connection, backfill_id: str) -> int:

@@ -1,4 +1,4 @@
-"""Whether tasks of a backfill are at work, as Airflow sees them; asked by a task, through its supervisor."""
+"""Whether a publish of a backfill is at work, as Airflow sees its task; asked by a task, through its supervisor."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ _AT_WORK = frozenset({"running", "restarting"})
 
 
 def nobody_is_at_work(context: Context, ledger: Ledger, backfill_id: str) -> bool:
-    """Whether Airflow knows every run of the backfill, and takes no other task of them for running.
+    """Whether Airflow knows every task that began to publish the backfill, and takes none of them for running.
 
-    A task whose worker died is taken for running until its heartbeat has been missing for as long as ``[scheduler]
+    Where the ledger does not know the task of each time, every other task of the backfill's runs is asked about instead. A task
+    whose worker died is taken for running until its heartbeat has been missing for as long as ``[scheduler]
     task_instance_heartbeat_timeout``.
     """
-    return all(_is_idle(context["ti"], dag_id, run_id) for dag_id, run_id in sorted(ledger.runs(backfill_id)))
+    publishers = ledger.publishers(backfill_id)
+    tasks: list[tuple[str, str, list[str] | None]] = [
+        (task.dag_id, task.run_id, [task.task_id]) for task in publishers if task is not None
+    ]
+    if not publishers or None in publishers:
+        tasks = [(dag_id, run_id, None) for dag_id, run_id in ledger.runs(backfill_id)]
+    return all(_is_idle(context["ti"], *one) for one in tasks)
 
 
-def _is_idle(ti: Any, dag_id: str, run_id: str) -> bool:
+def _is_idle(ti: Any, dag_id: str, run_id: str, task_ids: list[str] | None) -> bool:
     try:
-        states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id]).get(run_id)
+        states = ti.get_task_states(dag_id=dag_id, run_ids=[run_id], task_ids=task_ids).get(run_id)
     except AirflowRuntimeError:
         return False  # another Airflow's, or deleted here
     own = ti.task_id if (ti.dag_id, ti.run_id) == (dag_id, run_id) else None

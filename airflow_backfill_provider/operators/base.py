@@ -114,6 +114,7 @@ class BackfillOperator(BaseOperator):
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
         from airflow_backfill_provider.connections import open_ledger
+        from airflow_backfill_provider.ledger.records import AirflowTask
         from airflow_backfill_provider.operators.elsewhere import elsewhere_of
         from airflow_backfill_provider.operators.stats import AirflowStats
         from airflow_backfill_provider.operators.throttle import measure
@@ -146,6 +147,7 @@ class BackfillOperator(BaseOperator):
                     elsewhere=lambda spec: elsewhere_of(spec, context),
                     pause=self._pause,
                     run_id=run.run_id,
+                    task=AirflowTask(run.dag_id, run.run_id, ti.task_id),
                     clear_number=clear_number,
                     is_last_try=ti.try_number > ti.max_tries,
                     log=logging.getLogger(type(self).__module__),

@@ -27,7 +27,7 @@ class RollbackOperator(BackfillOperator):
         text that renders to one of them; templated. Left out, it is the conf's ``force``, or false.
     :param restore_overwritten: bring back what an earlier forced rollback overwrote, instead. Written as ``force`` is.
     :param publish_is_dead: its publish was cut off, and neither its task nor a statement of it runs any more. Written as
-        ``force`` is. Only for what Airflow cannot tell: where no task of its runs is at work, that is known without.
+        ``force`` is. Only for what Airflow cannot tell: where the task that publishes is not at work, that is known without.
     """
 
     template_fields = (*BackfillOperator.template_fields, "force", "restore_overwritten", "publish_is_dead")

@@ -90,7 +90,12 @@ def _publish(work: Work) -> PublishResult:
         )
     require_approval(work, plan, *Gate)
     work.ledger.move(
-        work.backfill_id, BackfillState.PUBLISHING, by=work.by, revision=revision, expected={BackfillState.VALIDATED}
+        work.backfill_id,
+        BackfillState.PUBLISHING,
+        by=work.by,
+        revision=revision,
+        expected={BackfillState.VALIDATED},
+        task=work.task,
     )
     receipts: list[Receipt | None] = []
     try:

@@ -17,7 +17,7 @@ from airflow_backfill_provider.errors import (
     TransformRefused,
     TransitionRefused,
 )
-from airflow_backfill_provider.ledger.records import PartitionRecord
+from airflow_backfill_provider.ledger.records import AirflowTask, PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.plan import Plan
@@ -68,6 +68,8 @@ class Work:
     """Raises :class:`~airflow_backfill_provider.errors.Stopped` when the work must not go on."""
     run_id: str = ""
     """The DAG run that works."""
+    task: AirflowTask | None = None
+    """The task of it that works; None where none does, or none that is known."""
     clear_number: int = 0
     """How often that run was cleared: a retry has the number of the attempt before it, a cleared task a greater one."""
     is_last_try: bool = True

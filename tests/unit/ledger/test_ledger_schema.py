@@ -63,6 +63,7 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "approvals": lambda ledger: ledger.approvals("b"),
     "take_over": lambda ledger: ledger.take_over("b", dag_id="d", run_id="r", mode="publish", by="x"),
     "runs": lambda ledger: ledger.runs("b"),
+    "publishers": lambda ledger: ledger.publishers("b"),
     "requesters": lambda ledger: ledger.requesters("b"),
 }
 

@@ -29,6 +29,8 @@ class HandRun:
     params: dict[str, Any] = field(default_factory=dict)
     states: dict[str, str] = field(default_factory=dict)
     xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
+    other_runs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What Airflow says of the tasks of other runs, by run id."""
 
     def run(self) -> dict[str, str]:
         """Run every task whose upstream went well, or that runs always; the state of each."""
@@ -62,11 +64,7 @@ class HandRun:
             xcom_push=lambda key, value: self.xcoms.__setitem__((task.task_id, key), value),
             xcom_pull=lambda task_ids, key="return_value", **_: self.xcoms.get((task_ids, key)),
             get_dag=lambda dag_id: SimpleNamespace(is_paused=False),
-            get_task_states=lambda task_ids=None, **_: {
-                self.run_id: {
-                    name: state for name, state in self.states.items() if task_ids is None or name in task_ids
-                }
-            },
+            get_task_states=self._states,
         )
         return {
             "dag": self.dag,
@@ -78,6 +76,14 @@ class HandRun:
             "params": self.params,
             "data_interval_start": pendulum.instance(self.start),
             "data_interval_end": pendulum.instance(self.end),
+        }
+
+    def _states(self, dag_id: str, run_ids: list[str], task_ids: list[str] | None = None) -> dict[str, dict[str, str]]:
+        known = {self.run_id: self.states, **self.other_runs}
+        return {
+            run_id: {name: state for name, state in known[run_id].items() if task_ids is None or name in task_ids}
+            for run_id in run_ids
+            if run_id in known
         }
 
     def _state_of(self, task_id: str) -> str:

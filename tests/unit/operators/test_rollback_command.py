@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb_outside
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from hand_run import HandRun
 from operators_world import SPEC, SQL, Shop, wired
@@ -18,6 +19,8 @@ from airflow_backfill_provider.cli.way_back import rollback
 from airflow_backfill_provider.dag_factory import rollback_dag
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
+from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
+from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
 
 FOUR_DAYS = {"start_date": "2024-03-02", "end_date": "2024-03-05"}
 TWO_UNITS = SPEC + "publish: {unit: week}\n"
@@ -194,3 +197,45 @@ def test_the_task_goes_through_the_connection_of_the_spec_where_that_of_the_plan
     assert undone(shop, "store", found) == {"rollback": "success"}
     assert "There is no Airflow connection 'shop' any more" in capsys.readouterr().out
     assert shop.corrected() == []
+
+
+class Killed(BaseException):
+    """The worker is gone."""
+
+
+def half_published(shop: Shop) -> str:
+    """The id of a backfill whose publish, in a run without a scope task, was killed behind the first of two units."""
+    shop.spec_file.write_text(TWO_UNITS, encoding="utf-8")
+    HandRun(wired(shop.spec, request=FOUR_DAYS | {"mode": "stage"}), run_id="one").run()
+    found, replace = backfill_id("by_hand", "one"), DuckDBWarehouse.replace_partitions
+
+    def then_die(*given: Any) -> None:
+        replace(*given)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DuckDBWarehouse, "replace_partitions", then_die)
+        with pytest.raises(Killed):
+            publishing(shop, found).execute("publish")
+    assert (state(shop, found), shop.corrected()) == (BackfillState.PUBLISHING, [2, 3])
+    return found
+
+
+def publishing(shop: Shop, found: str) -> HandRun:
+    with DAG("publish_what_is_validated", schedule=None) as dag:
+        AtomicPublishOperator(task_id="publish", spec=shop.spec, backfill_id=found)
+    return HandRun(dag, run_id="by hand")
+
+
+def test_the_task_of_a_rollback_waits_for_the_task_that_publishes_and_for_no_other(shop: Shop) -> None:
+    found = half_published(shop)
+
+    def undo(publish: str, tell: str) -> dict[str, str]:
+        others = {"one": {"publish": "skipped", "tell": tell}, "by hand": {"publish": publish}}
+        return HandRun(rollback_dag(shop.spec), "undo", params={"backfill_id": found}, other_runs=others).run()
+
+    with pytest.raises(AirflowFailException, match="its commit may still happen"):
+        undo(publish="running", tell="success")
+    assert (state(shop, found), shop.corrected()) == (BackfillState.PUBLISHING, [2, 3])
+    assert undo(publish="failed", tell="running") == {"rollback": "success"}
+    assert (state(shop, found), shop.corrected()) == (BackfillState.ROLLED_BACK, [])

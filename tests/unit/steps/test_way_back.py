@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from late_commit import Killed, die, once_confirmed
 from steps_world import DAYS, World, make_spec
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, RangeLocked
+from airflow_backfill_provider.ledger.records import AirflowTask
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.operators.at_work import nobody_is_at_work
 from airflow_backfill_provider.steps.ending import give_up
+from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.retention import retention
 from airflow_backfill_provider.steps.rollback import rollback
@@ -278,6 +282,34 @@ def test_what_a_publish_may_still_add_to_is_not_rolled_back(
     assert daily.publish().published
     assert state(daily) is BackfillState.PUBLISHED
     assert '"publish_is_dead": true' in said[0]
+
+
+def test_a_publish_of_a_run_without_a_scope_is_known_and_not_taken_for_dead(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily.prepare()
+    task = AirflowTask("publish_what_is_validated", "by hand", "publish")
+    states = {"run 1": {"atomic_publish": "failed"}, task.run_id: {task.task_id: "running"}}
+    ti = SimpleNamespace(
+        dag_id="undo",
+        run_id="undo 1",
+        task_id="rollback",
+        get_task_states=lambda run_ids, **_: {run_id: states[run_id] for run_id in run_ids},
+    )
+    context: Any = {"ti": ti}
+
+    def try_it() -> None:
+        assert ("publish_what_is_validated", "by hand") in daily.ledger.runs(daily.id)
+        assert daily.ledger.publishers(daily.id) == {task}
+        is_dead = lambda: nobody_is_at_work(context, daily.ledger, daily.id)  # noqa: E731
+        with pytest.raises(PublishRefused, match="its commit may still happen"):
+            rollback(dataclasses.replace(daily.work(), publish_is_dead=is_dead))
+
+    once_unit_is_confirmed(daily, 2, try_it, monkeypatch)
+
+    assert publish(dataclasses.replace(daily.work(), task=task)).published
+    assert state(daily) is BackfillState.PUBLISHED
+    assert daily.ledger.backfill(daily.id).dag_id == "backfill__orders", "which plans anew"
 
 
 @A_LATER_UNIT
