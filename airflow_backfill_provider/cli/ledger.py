@@ -13,6 +13,7 @@ from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.heartbeats import task_lines
 from airflow_backfill_provider.cli.questions import open_questions
 from airflow_backfill_provider.connections import open_ledger, warehouse_for
+from airflow_backfill_provider.ledger.states import RELEASES_LOCK
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.trail import VALUES
 from airflow_backfill_provider.operators.report_files import write_report
@@ -22,6 +23,7 @@ from airflow_backfill_provider.steps.open_runs import open_run_lines
 from airflow_backfill_provider.steps.report import summarise
 from airflow_backfill_provider.steps.throttle import waiting_for
 from airflow_backfill_provider.steps.waiting import waiting_lines
+from airflow_backfill_provider.steps.way_on import way_on
 from airflow_backfill_provider.steps.work import Work
 
 
@@ -72,7 +74,8 @@ def _list_live(ledger: Ledger) -> None:
 
 
 def abandon(args: Namespace) -> None:
-    """Give up a backfill that published nothing, or the claim of a live run that is dead; free its range."""
+    """Give up a backfill that published nothing, or the claim of a live run that is dead, and free its range; or call off a
+    rollback that broke before it put anything back."""
     with plain_errors(), open_ledger() as ledger:
         if ledger.release_live(args.backfill_id):
             print(f"Claim {args.backfill_id} is released; its range is free.")
@@ -94,7 +97,14 @@ def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
             how(work, args.reason)
         finally:
             warehouse.close()
+        backfill = ledger.backfill(args.backfill_id)
+        if backfill.state not in RELEASES_LOCK:
+            print(
+                f"The rollback of backfill {args.backfill_id}, which had put nothing back, is called off. Rows of it are published, so "
+                f"it is {backfill.state} and its range stays its own. {way_on(ledger, backfill)}"
+            )
+            return
         stays = "stays its own until its rollback is over" if ledger.is_on_way_back(args.backfill_id) else "is free"
-        print(f"Backfill {args.backfill_id} is {ledger.backfill(args.backfill_id).state}; its range {stays}.")
+        print(f"Backfill {args.backfill_id} is {backfill.state}; its range {stays}.")
         for line in [*open_questions(ledger, args.backfill_id), *open_run_lines(work)]:
             print(line)

@@ -204,7 +204,9 @@ class Ledger:
             if to is BackfillState.PUBLISHING and range_locks.is_on_way_back(connection, backfill_id):
                 raise PublishRefused(
                     f"Backfill {backfill_id!r} is on its way back: what it published is being put back, or was to be and that broke "
-                    "off. Nothing was written. Let its rollback end, or trigger it again; publishing the range then takes a new backfill."
+                    "off. Nothing was written. Let its rollback end, or trigger it again; publishing the range then takes a new backfill. "
+                    "One that is dead and had put nothing back is called off, and the publish goes on once it is cleared: "
+                    f"airflow safe-backfill abandon {backfill_id} --reason …"
                 )
             if not backfill_rows.move(connection, backfill, to, at=at):
                 return
@@ -487,7 +489,7 @@ class Ledger:
             if backfill.state is BackfillState.PUBLISHING:
                 if not publish_is_dead:
                     raise PublishRefused(
-                        f"Backfill {backfill_id!r} is publishing by now. Nothing was put back. Let that publish end, then clear this task."
+                        f"Backfill {backfill_id!r} is publishing by now. Nothing was put back. Let that publish end, then roll it back again."
                     )
                 _cut_off(connection, backfill, at=at, by=by)
             begun = range_locks.begin_way_back(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at)

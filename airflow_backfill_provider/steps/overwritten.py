@@ -58,7 +58,7 @@ def restore_overwritten(work: Work) -> RollbackResult:
     before = RollbackResult(False, len(keys), 0, 0, note="brought back before; nothing to do")
     if not _left(work, plan, keys) and not work.ledger.is_on_way_back(work.backfill_id):
         return before
-    with way_back(work, plan):
+    with way_back(work, plan) as way:
         left = _left(work, plan, keys)  # once more, as somebody may have published until the range was held
         # Every copy is looked at before the rows of the first are written.
         restorations = [
@@ -67,7 +67,7 @@ def restore_overwritten(work: Work) -> RollbackResult:
             if not left.isdisjoint(marks)
         ]
         now = _rolled_back(work, plan, plan.select(sorted(left))) if left else {}
-        results = [restore(work, plan, one, now) for one in restorations]
+        results = [restore(work, plan, one, now, way) for one in restorations]
         if back := plan.select(sorted(keys - left)):
             # A task committed and could not show, or did not live to show, that it is what it should be.
             require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})

@@ -7,12 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, PublishRefused, RequestError
+from airflow_backfill_provider.errors import (
+    TRANSIENT,
+    BackfillError,
+    ConnectionLost,
+    PublishRefused,
+    RequestError,
+)
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import Change
 from airflow_backfill_provider.steps.receipts import longest_write_block
 from airflow_backfill_provider.steps.settle import record_receipts, same_rows
+from airflow_backfill_provider.steps.way_on import rollback_command
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Receipt
 from airflow_backfill_provider.windows import Partition, merge
@@ -47,6 +54,14 @@ class Restoration:
     keys_may_repeat: bool
 
 
+@dataclass
+class WayBack:
+    """A way back that is gone."""
+
+    writes: bool = False
+    """Whether it has come to where something of it may be committed."""
+
+
 def require_own(work: Work) -> None:
     """:raises RequestError: the backfill is of another spec than the DAG."""
     name = work.ledger.backfill(work.backfill_id).name
@@ -57,7 +72,7 @@ def require_own(work: Work) -> None:
 
 
 @contextmanager
-def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterator[None]:
+def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterator[WayBack]:
     """Hold the plan's range until what happens inside is over, and keep its publish out. Whoever looks at the range first looks
     inside.
 
@@ -72,11 +87,13 @@ def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterat
     begun = work.ledger.begin_way_back(
         work.backfill_id, merge(plan.partitions), by=work.by, publish_is_dead=publish_is_dead
     )
+    way = WayBack()
     try:
-        yield
+        yield way
     except BaseException as error:
-        # What a connection was lost over may still be committed.
-        if begun and not isinstance(error, ConnectionLost) and _wrote_nothing(work, plan, before):
+        # What a connection was lost over may still be committed, once something was to be.
+        is_open = way.writes and isinstance(error, ConnectionLost)
+        if begun and not is_open and _wrote_nothing(work, plan, before):
             work.ledger.end_way_back(work.backfill_id, by=work.by)
         raise
     work.ledger.end_way_back(work.backfill_id, by=work.by)
@@ -100,9 +117,10 @@ def _wrote_nothing(work: Work, plan: Plan, before: frozenset[int]) -> bool:
         return False
 
 
-def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks) -> RollbackResult:
-    """Restore, and show that the range holds what the backup does; the caller holds the :func:`way_back` and records it.
+def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way: WayBack) -> RollbackResult:
+    """Restore, and show that the range holds what the backup does; the caller records it.
 
+    :param way: the :func:`way_back` that the caller holds.
     :param before: what the range holds now.
     :raises PublishRefused: the range is not what ``before`` says, or not what was restored.
     """
@@ -120,6 +138,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks) -> 
             confirm=partial(_require_held, work),
             keys_may_repeat=restoration.keys_may_repeat,
         )
+        way.writes = True
         receipt = restoration.change(plan.target, publication)
         receipts.append(receipt)
         record_receipts(work, plan, [receipt])
@@ -140,8 +159,8 @@ def _require_held(work: Work) -> None:
     """:raises PublishRefused: another attempt ended the way back, and with it the hold on the range."""
     if not work.ledger.is_on_way_back(work.backfill_id):
         raise PublishRefused(
-            f"Another attempt ended the way back of backfill {work.backfill_id} meanwhile. Nothing more was written; clear this task, "
-            "which looks what is left to do."
+            f"Another attempt ended the way back of backfill {work.backfill_id} meanwhile. Nothing more was written. Once more looks "
+            f"what is left to do: {rollback_command(work.ledger.backfill(work.backfill_id))}"
         )
 
 
@@ -152,6 +171,8 @@ def require_backup(work: Work, plan: Plan, backup: Backup, partitions: Sequence[
     """
     try:
         found = work.warehouse.fingerprint(plan.target, backup, partitions)
+    except TRANSIENT:
+        raise  # which says nothing of the backup
     except BackfillError as error:
         raise PublishRefused(
             f"The backup {backup.location} of {work.backfill_id} cannot be read: {error} Nothing was written."
@@ -168,7 +189,7 @@ def require_restored(work: Work, plan: Plan, restored: Sequence[Partition], mark
     if wrong:
         raise PublishRefused(
             f"The range was restored, but {', '.join(wrong[:5])} does not equal the backup: something else wrote to "
-            f"{plan.target.table} since. Nothing was written again; mend those rows and clear this task."
+            f"{plan.target.table} since. Nothing was written again; mend those rows and roll it back once more, which looks again."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, TargetMoved
+from airflow_backfill_provider.errors import TRANSIENT, BackfillError, PublishRefused, TargetMoved
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.plan import Plan
@@ -72,10 +72,10 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
     if backfill.backup_location is None:
         raise PublishRefused(f"The ledger knows no backup of {work.backfill_id}; nothing was written.")
     backup = Backup(backfill.backup_location)
-    with way_back(work, plan, publish_is_dead=cut_off):
+    with way_back(work, plan, publish_is_dead=cut_off) as way:
         # From here on no publish begins. One may have begun, or another rollback ended, until the range was held.
         if cut_off and not work.publish_is_dead():
-            raise _publishing(backfill, written)
+            raise _began_to_publish(backfill)
         receipts = work.warehouse.receipts(plan.target)
         written = settle(work, plan, receipts=receipts)
         if not written.published:
@@ -94,7 +94,7 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
             undo(work.warehouse, plan.spec.publish),
             keys_may_repeat=force,
         )
-        result = restore(work, plan, restoration, _before(work, plan, restored, force=force))
+        result = restore(work, plan, restoration, _before(work, plan, restored, force=force), way)
         _record(work, plan, written.published | written.undone)
     return result
 
@@ -109,6 +109,15 @@ def _publishing(backfill: BackfillRecord, written: Written) -> PublishRefused:
             "gives it up."
         )
     return PublishRefused(f"{may_still_commit(backfill)} {way}")
+
+
+def _began_to_publish(backfill: BackfillRecord) -> PublishRefused:
+    """What is said when a publish is found at work once the range is held, which cuts it off."""
+    return PublishRefused(
+        f"A publish of backfill {backfill.backfill_id} began while its range was taken to put it back, and its commit may still happen. "
+        "Nothing was put back, and that publish is told to go no further. Once its task has ended, clear it to publish the rest, or put "
+        f"back what is published: {rollback_command(backfill)}"
+    )
 
 
 def _nothing_left(work: Work, plan: Plan, written: Written) -> RollbackResult:
@@ -185,6 +194,8 @@ def _fingerprint_again(work: Work, plan: Plan, restored: Sequence[Partition]) ->
     staged = Staged(tuple(staged_partition(partition, records[partition.key]) for partition in restored))
     try:
         return work.warehouse.fingerprint(plan.target, staged, restored)
+    except TRANSIENT:
+        raise  # which says nothing of the stages
     except BackfillError as error:
         raise PublishRefused(
             f"Backfill {work.backfill_id} was published by another version of the engine, and its stages are gone ({error}), "

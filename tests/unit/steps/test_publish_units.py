@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from airflow_backfill_provider.ledger.trail import MOVED_EVENT, PUBLISH_FAILED_E
 from airflow_backfill_provider.preview import preview
 from airflow_backfill_provider.steps.ending import give_up
 from airflow_backfill_provider.steps.report import conclude
-from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Receipt, Rows, Target
-from airflow_backfill_provider.windows import Partition
+from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Receipt, Rows, Target
+from airflow_backfill_provider.windows import Partition, merge
 
 FIRST_WEEK, SECOND_WEEK = DAYS[:3], DAYS[3:]
 """March 1 to 3, 2024 are a Friday to a Sunday."""
@@ -303,27 +304,79 @@ def backups(world: World) -> list[str]:
     return [item.location for item in world.warehouse.storage() if item.kind == "backup"]
 
 
+@contextmanager
+def lost_once(
+    world: World, over: type[Rows], lost: type[WarehouseError], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """The first look at such rows fails."""
+    fingerprint, losses = world.warehouse.fingerprint, iter([lost("the network is gone")])
+
+    def unreachable(target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
+        if isinstance(rows, over) and (loss := next(losses, None)):
+            raise loss
+        return fingerprint(target, rows, partitions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.warehouse, "fingerprint", unreachable)
+        with pytest.raises(lost, match="the network is gone"):
+            yield
+
+
 @pytest.mark.parametrize("lost", [ConnectionLost, LockTimeout])
 def test_a_connection_that_is_lost_is_not_a_backup_that_is_lost(
     weekly: World, monkeypatch: pytest.MonkeyPatch, lost: type[WarehouseError]
 ) -> None:
     publish_the_first_week(weekly)
     weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
-    kept, fingerprint, losses = backups(weekly), weekly.warehouse.fingerprint, iter([lost("the network is gone")])
+    kept = backups(weekly)
 
-    def unreachable(target: Target, rows: Rows, partitions: Sequence[Partition]) -> dict[str, Fingerprint]:
-        if isinstance(rows, Backup) and (loss := next(losses, None)):
-            raise loss
-        return fingerprint(target, rows, partitions)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(weekly.warehouse, "fingerprint", unreachable)
-        with pytest.raises(lost, match="the network is gone"):
-            weekly.publish()
+    with lost_once(weekly, Backup, lost, monkeypatch):
+        weekly.publish()
 
     assert backups(weekly) == kept
     assert weekly.publish().note == "published in 2 commits"
     assert backups(weekly) == kept
+
+
+@pytest.mark.parametrize("lost", [ConnectionLost, LockTimeout])
+def test_a_connection_that_is_lost_on_the_way_back_is_not_a_backup_that_is_lost(
+    weekly: World, monkeypatch: pytest.MonkeyPatch, lost: type[WarehouseError]
+) -> None:
+    before = weekly.published()
+    weekly.run()
+    with lost_once(weekly, Backup, lost, monkeypatch):
+        weekly.rollback()
+    assert weekly.rollback().restored
+    assert weekly.published() == before
+
+
+def test_a_rollback_that_lost_its_connection_before_it_wrote_does_not_bar_the_publish(
+    weekly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_the_first_week(weekly)
+    with lost_once(weekly, Published, ConnectionLost, monkeypatch):
+        weekly.rollback()
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount + 1 WHERE order_date = DATE '{DAYS[0]}'")
+    with pytest.raises(TargetMoved, match=DAYS[0]):
+        weekly.rollback()
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[0]}'")
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+    assert weekly.publish().note == "published in 2 commits"
+
+
+def test_a_rollback_that_died_before_it_wrote_is_called_off_by_a_person(weekly: World) -> None:
+    publish_the_first_week(weekly)
+    weekly.engine.execute(f"UPDATE analytics.orders SET amount = amount - 1 WHERE order_date = DATE '{DAYS[5]}'")
+    weekly.ledger.begin_way_back(weekly.id, merge(weekly.work().stored_plan().partitions), by="killed")
+    with pytest.raises(PublishRefused, match=f"abandon {weekly.id}"):
+        weekly.publish()
+
+    give_up(weekly.work(), "the rollback is dead")
+
+    assert weekly.ledger.backfill(weekly.id).state is BackfillState.VALIDATED
+    assert weekly.publish().note == "published in 2 commits"
+    with pytest.raises(PublishRefused, match="rows of it are published"):
+        give_up(weekly.work(), "once more")
 
 
 def test_a_backup_that_is_gone_once_a_unit_is_published_is_said_to_be_gone_and_not_made_again(weekly: World) -> None:
