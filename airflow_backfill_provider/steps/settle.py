@@ -76,6 +76,8 @@ def settle(work: Work, plan: Plan, *, cut_off: bool = True, receipts: Sequence[R
         return written
     wrong = unverified(work, plan, plan.select(found))
     given_up = state is BackfillState.EXPIRED and bool(written.published)
+    if wrong and state is BackfillState.PUBLISHING and not cut_off:
+        return written  # Nor are its partitions called published yet, or nobody would look at them once more.
     if wrong or given_up:
         # Before its partitions are called published, or the next publish went on from them when the worker dies here.
         reason = "; ".join([*_reasons(given_up, wrong), f"{so_far} are published"])

@@ -24,9 +24,13 @@ def clear_after_end(ledger: Ledger, backfill: BackfillRecord) -> str:
 
 
 def rollback_command(backfill: BackfillRecord, **asked: bool) -> str:
-    """The command that puts the old rows back; ``asked`` is what its conf says besides the id."""
+    """The command that puts the old rows back, with its spec and without; ``asked`` is what it is told besides the id."""
     conf: dict[str, object] = {"backfill_id": backfill.backfill_id, **asked}
-    return f"airflow dags trigger rollback__{backfill.name} --conf '{json.dumps(conf)}'"
+    flags = "".join(f" --{name.replace('_', '-')}" for name, is_asked in asked.items() if is_asked)
+    return (
+        f"airflow dags trigger rollback__{backfill.name} --conf '{json.dumps(conf)}' "
+        f"Without its spec: airflow safe-backfill rollback {backfill.backfill_id}{flags}"
+    )
 
 
 def put_back_too(backfill: BackfillRecord) -> str:
@@ -92,12 +96,20 @@ def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
             return f"Mend what made it fail, then: {again}"
         case BackfillState.REJECTED:
             return f"Mend what a check said no to, then: {again}"
+        case BackfillState.PUBLISHED_UNVERIFIED if _is_mixture(ledger, backfill):
+            return f"It was rolled back, and a commit of it came after that. {put_back_too(backfill)}"
         case BackfillState.PUBLISHED_UNVERIFIED:
             return (
                 f"The range does not read back as what was staged. Mend the rows, then: {again} Or take it as it is: "
                 f'airflow safe-backfill accept {found} --reason "…" Or put the old rows back: {rollback}'
             )
         case BackfillState.COMPLETED:
-            return f"It is done. To undo it: {rollback} Without its spec: airflow safe-backfill rollback {found}"
+            return f"It is done. To undo it: {rollback}"
         case BackfillState.ROLLED_BACK | BackfillState.EXPIRED:
             return f"It is over. Publishing the range takes a new backfill: airflow dags trigger {backfill.dag_id}"
+
+
+def _is_mixture(ledger: Ledger, backfill: BackfillRecord) -> bool:
+    """Whether some of its partitions are put back, and some are published."""
+    counts = ledger.counts(backfill.backfill_id)
+    return bool(counts[PartitionState.ROLLED_BACK] and counts[PartitionState.PUBLISHED])

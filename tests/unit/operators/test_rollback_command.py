@@ -15,12 +15,15 @@ from airflow.sdk.exceptions import AirflowFailException
 from hand_run import HandRun
 from operators_world import SPEC, SQL, Shop, wired
 
+from airflow_backfill_provider.cli.ledger import abandon
 from airflow_backfill_provider.cli.way_back import rollback
 from airflow_backfill_provider.dag_factory import rollback_dag
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.warehouses.duckdb import DuckDBWarehouse
+from airflow_backfill_provider.windows import merge
 
 FOUR_DAYS = {"start_date": "2024-03-02", "end_date": "2024-03-05"}
 TWO_UNITS = SPEC + "publish: {unit: week}\n"
@@ -239,3 +242,33 @@ def test_the_task_of_a_rollback_waits_for_the_task_that_publishes_and_for_no_oth
     assert (state(shop, found), shop.corrected()) == (BackfillState.PUBLISHING, [2, 3])
     assert undo(publish="failed", tell="running") == {"rollback": "success"}
     assert (state(shop, found), shop.corrected()) == (BackfillState.ROLLED_BACK, [])
+
+
+def test_a_dead_publish_whose_spec_is_gone_is_told_the_command_that_needs_none(shop: Shop) -> None:
+    found = half_published(shop)
+    shop.spec_file.unlink()
+    told = rf"rollback__orders .*Without its spec: airflow safe-backfill rollback {found} --publish-is-dead"
+    with pytest.raises(SystemExit, match=told):
+        rollback(asked(found))
+    rollback(asked(found, publish_is_dead=True))
+    assert (state(shop, found), shop.corrected()) == (BackfillState.ROLLED_BACK, [])
+
+
+def test_a_rollback_that_died_before_it_wrote_is_called_off_and_the_publish_goes_on(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = half_published(shop)
+    with shop.ledger() as ledger:
+        spans = merge(stored_plan(ledger, found).partitions)
+        ledger.begin_way_back(found, spans, by="killed", publish_is_dead=True)
+    with pytest.raises(AirflowFailException, match=f"safe-backfill abandon {found}"):
+        publishing(shop, found).execute("publish")
+
+    abandon(Namespace(backfill_id=found, reason="the rollback is dead", publish_is_dead=False))
+
+    said = capsys.readouterr().out
+    assert f"The rollback of backfill {found}, which had put nothing back, is called off" in said
+    assert "is free" not in said
+    assert state(shop, found) is BackfillState.VALIDATED
+    publishing(shop, found).execute("publish")
+    assert shop.corrected() == [2, 3, 4, 5]

@@ -13,14 +13,14 @@ import pytest
 from contract_engines import Memory
 from killed_step import BY_WEEK
 from late_commit import Killed, die, once_confirmed
-from steps_world import DAYS, World, make_spec
+from steps_world import DAYS, NOW, World, make_spec
 
 from airflow_backfill_provider.errors import LockTimeout, PublishRefused, RangeLocked
 from airflow_backfill_provider.ledger.records import AirflowTask
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.operators.at_work import nobody_is_at_work
-from airflow_backfill_provider.steps.ending import give_up
+from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.publish import publish
 from airflow_backfill_provider.steps.report import conclude
 from airflow_backfill_provider.steps.retention import retention
@@ -329,6 +329,14 @@ def test_a_unit_that_lands_after_the_rollback_is_said_to_and_can_be_put_back_too
     found = retention(daily.ledger, daily.id)
     assert found is not None
     assert found.needed_by == "it is published_unverified"
+    with pytest.raises(
+        PublishRefused, match=r"\d partitions .* are put back and 1 are not: .*airflow dags trigger rollback__orders"
+    ):
+        accept(daily.work(), "it looks right")
+    assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
+    (told,) = (line for line in waiting_lines(daily.ledger, daily.ledger.backfill(daily.id), NOW) if "  next" in line)
+    assert "airflow dags trigger rollback__orders" in told
+    assert "accept" not in told
     assert daily.rollback().partitions == 1
     assert daily.published() == before
     assert state(daily) is BackfillState.ROLLED_BACK
@@ -415,3 +423,38 @@ def test_a_publish_that_began_until_the_range_was_held_is_left_alone(
     assert daily.published() == published
     assert not daily.ledger.is_on_way_back(daily.id)
     assert daily.publish().published
+
+
+def test_a_forced_rollback_beside_a_publish_whose_first_unit_was_written_to_leaves_it_alone(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily.prepare()
+
+    def write_and_roll_back() -> None:
+        daily.engine.execute(A_FIX.format(9203, DAYS[0]))
+        for _ in range(2):
+            with pytest.raises(PublishRefused, match="its commit may still happen"):
+                daily.rollback(force=True)
+            assert state(daily) is BackfillState.PUBLISHING
+
+    once_confirmed(daily, lambda: None, monkeypatch, after=write_and_roll_back)
+
+    with pytest.raises(PublishRefused, match=f"do not hold what was staged: {DAYS[0]}"):
+        daily.publish()
+    assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
+    assert daily.ledger.counts(daily.id)[PartitionState.PUBLISHED] == len(DAYS)
+
+
+def test_what_a_dead_publish_left_is_not_taken_for_verified_after_a_rollback_looked(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily.prepare()
+    once_confirmed(daily, lambda: None, monkeypatch, after=die)
+    with pytest.raises(Killed):
+        daily.publish()
+    daily.engine.execute(A_FIX.format(9203, DAYS[0]))
+    with pytest.raises(PublishRefused, match="its commit may still happen"):
+        daily.rollback()
+    with pytest.raises(PublishRefused, match="do not hold what was staged"):
+        daily.publish()
+    assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
