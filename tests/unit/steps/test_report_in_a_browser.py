@@ -56,12 +56,14 @@ CHARTS = """Array.from(document.querySelectorAll('svg')).map(one => {
 def report(world: World, tmp_path: Path) -> Iterator[tuple[Path, chromium.Page]]:
     """The page of a published backfill with every kind of evidence, and a browser."""
     listed = ", ".join(f"'{day}'" for day in CONTROL)
+    for table in ("raw.orders", "analytics.orders"):
+        world.engine.execute(f"UPDATE {table} SET amount = amount * 1000000")  # so that sums are wide
     world.engine.execute(
         f"UPDATE analytics.orders SET amount = NULL WHERE order_id % 100 = 0 AND order_date IN ({listed})"
     )
     total: dict[str, Any] = {"column": "amount", "change_between": ["-40%", "0%"]}
     world.spec = make_spec(
-        compare=[{"sum": total}, {"avg": total | {"change_between": [-1, 1]}}, {"row_diff": {"max_added": 0}}],
+        compare=[{"sum": total}, {"avg": total | {"change_between": ["-5%", "5%"]}}, {"row_diff": {"max_added": 0}}],
         control_period={"partitions": list(CONTROL)},
         range={
             "evidence": {
