@@ -19,6 +19,7 @@ from airflow_backfill_provider.reporting.series import Series, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 POINTS = 400
 """Partitions that a chart draws at most."""
@@ -38,6 +39,9 @@ _INKS = {
 _MUTED, _GRID, _OLD, _NEW, _UP, _DOWN, _CHANGED = _INKS
 _SHAPES = {"wide": (10.4, 3.5, 6), "narrow": (3.5, 3.4, 2)}
 """Width and height in inches, and how many partitions the axis names."""
+_LETTER, _LINE = 0.075, 0.22
+"""Inches that a letter of the axes is wide, and that a line of text is high. The browser chooses the font, so nobody can know
+it better; to let matplotlib measure its own font would draw each picture twice."""
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "safe-backfill",  # the same numbers give the same bytes
@@ -168,7 +172,8 @@ def _svg(
     whole = draw is _differing or (isinstance(about, Series) and about.name == "rows")
     panels = [2, 1] if draw is _old_and_new else [1]
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(width, height if len(panels) > 1 else 0.65 * height), layout="constrained")
+        height = height if len(panels) > 1 else 0.65 * height
+        figure = Figure(figsize=(width, height))
         FigureCanvasSVG(figure)
         axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": panels})[:, 0]
         places = draw(axes, width, about)
@@ -181,11 +186,32 @@ def _svg(
         named = range(0, len(places), max(1, -(-(len(places) - 1) // (ticks - 1))))
         axes[-1].set_xticks(named, [_cut(keys[places[place]]) for place in named])
         axes[-1].set_xlim(-0.6, len(places) - 0.4)
+        _give_room(
+            figure, list(axes), [_cut(keys[places[place]]) for place in named], (named[-1] + 0.6) / (len(places) + 0.2)
+        )
         written = io.StringIO()
         figure.savefig(
             written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
         )
     return _inline(written.getvalue(), name)
+
+
+def _give_room(figure: Figure, axes: Sequence[Axes], named: Sequence[str], last: float) -> None:
+    """Leave the margins that the texts around the axes need.
+
+    :param last: how far along the axis the last partition is named, from 0 to 1.
+    """
+    width, height = figure.get_size_inches()
+    longest = max(len(_tick(value, None)) for one in axes for value in one.get_yticks())
+    left = _LINE + _LETTER * (longest + 2)
+    beyond = _LETTER * len(named[-1]) / 2 - (1 - last) * (width - left)
+    figure.subplots_adjust(
+        left=left / width,
+        right=1 - max(_LETTER, beyond) / width,
+        top=1 - 1.4 * _LINE / height,
+        bottom=1.4 * _LINE / height,
+        hspace=0.12,
+    )
 
 
 def _bars(axes: Axes, bars: Iterable[tuple[float, float, float]], ink: str, wide: float, label: str = "") -> None:
