@@ -184,11 +184,10 @@ def _svg(
             one.yaxis.set_major_locator(MaxNLocator(4 if one is axes[0] else 2, integer=whole, min_n_ticks=1))
             one.yaxis.set_major_formatter(FuncFormatter(_tick))
         named = range(0, len(places), max(1, -(-(len(places) - 1) // (ticks - 1))))
-        axes[-1].set_xticks(named, [_cut(keys[places[place]]) for place in named])
+        names = [_cut(keys[places[place]]) for place in named]
+        axes[-1].set_xticks(named, names)
         axes[-1].set_xlim(-0.6, len(places) - 0.4)
-        _give_room(
-            figure, list(axes), [_cut(keys[places[place]]) for place in named], (named[-1] + 0.6) / (len(places) + 0.2)
-        )
+        _give_room(figure, list(axes), names, (named[-1] + 0.6) / (len(places) + 0.2))
         written = io.StringIO()
         figure.savefig(
             written, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
