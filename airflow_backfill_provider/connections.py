@@ -26,6 +26,10 @@ from airflow_backfill_provider.warehouses.base import Warehouse
 
 SECTION = "safe_backfill"
 DEFAULT_LEDGER_CONN_ID = "safe_backfill_ledger"
+_GENERIC = "generic"
+_KEPT_AS_GENERIC = (
+    f"`airflow connections add` keeps a type that no installed provider registers as {_GENERIC}, with a warning."
+)
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +88,10 @@ def warehouse_at(conn_id: str, *, sharers: int = 1, **timeouts: timedelta) -> Wa
     kind = connection.conn_type or ""
     settings = _SETTINGS.get(kind)
     if settings is None:
+        again = f"Delete it with `airflow connections delete {conn_id}`, run pip install 'airflow-backfill-provider[…]', and add it again."
         raise SpecError(
             f"compute.conn_id {conn_id!r} is a connection of type {kind!r}, which has no warehouse; "
-            f"supported: {', '.join(sorted(_SETTINGS))}."
+            f"supported: {', '.join(sorted(_SETTINGS))}." + (f" {_KEPT_AS_GENERIC} {again}" if kind == _GENERIC else "")
         )
     return open_warehouse(kind, **settings(conn_id, connection, sharers), **timeouts)
 
@@ -284,8 +289,7 @@ def open_ledger() -> Ledger:
     if connection is None:
         raise LedgerError(
             f"There is no Airflow connection {conn_id!r}, or it cannot be read, so there is no ledger and nothing may run. "
-            "`airflow safe-backfill init` creates it; or add it in the UI under Admin, Connections: type sqlite with the "
-            "file's path as host, or type postgres."
+            f"{_ledger_created(conn_id)}"
         )
     url = ledger_url(connection)
     if url.get_backend_name() == "sqlite" and (executor := executor_spanning_hosts()):
@@ -318,9 +322,19 @@ def ledger_url(connection: Connection) -> URL:
                 database=connection.schema,
             )
         case other:
+            kept = f" {_KEPT_AS_GENERIC}" if other == _GENERIC else ""
             raise LedgerError(
-                f"The ledger connection {connection.conn_id!r} has type {other!r}; use sqlite or postgres."
+                f"The ledger connection {connection.conn_id!r} has type {other!r}; it must be sqlite or postgres.{kept} Delete it with "
+                f"`airflow connections delete {connection.conn_id}`. {_ledger_created(connection.conn_id)}"
             )
+
+
+def _ledger_created(conn_id: str) -> str:
+    """The commands that make the ledger's connection; Airflow's own takes the type sqlite only where its provider is installed."""
+    return (
+        f"`airflow safe-backfill init` creates it, with a SQLite file (--ledger says where). For PostgreSQL: `airflow connections add {conn_id} "
+        "--conn-uri postgresql://user:password@host/database`."
+    )
 
 
 def _connection(conn_id: str) -> Connection | None:

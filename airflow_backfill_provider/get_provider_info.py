@@ -6,13 +6,28 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Name, operators, commands and configuration, in the shape of Airflow's provider schema."""
+    """Name, commands, connection types and configuration, in the shape of Airflow's provider schema."""
     package = "airflow_backfill_provider"
     return {
         "package-name": "airflow-backfill-provider",
         "name": "Safe Backfill",
         "description": "Rebuild published history without ever exposing a half-written result.",
         "cli": [f"{package}.cli.get_cli_commands"],
+        "connection-types": [
+            {
+                "connection-type": "delta",
+                "hook-class-name": f"{package}.hooks.delta.DeltaHook",
+                "hook-name": "Delta Lake on a path",
+                "ui-field-behaviour": {
+                    "hidden-fields": ["schema", "login", "password", "port"],
+                    "relabeling": {"host": "Folder or URL of the tables"},
+                    "placeholders": {
+                        "host": "/data/warehouse, or s3://bucket/warehouse",
+                        "extra": '{"storage_options": {"AWS_REGION": "eu-west-1"}}',
+                    },
+                },
+            }
+        ],
         "config": {
             "safe_backfill": {
                 "description": "Settings of the Safe Backfill provider.",

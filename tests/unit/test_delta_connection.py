@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.models import Connection
 
 from airflow_backfill_provider.connections import warehouse_for
 from airflow_backfill_provider.errors import SpecError
@@ -53,3 +54,26 @@ def test_a_connection_that_cannot_be_used_is_refused_without_its_secrets(
     with pytest.raises(SpecError, match=f"'lake'.*{told}") as refused:
         warehouse_for(SPEC)
     assert "secret" not in str(refused.value).replace("storage_options", "")
+
+
+def test_a_type_that_airflow_did_not_keep_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, conn_type="generic", host="/data")
+    with pytest.raises(
+        SpecError, match=r"keeps a type that no installed provider registers as generic.*delete lake.*pip install"
+    ):
+        warehouse_for(SPEC)
+    connect(monkeypatch, conn_type="ftp")
+    with pytest.raises(SpecError, match=r"supported: databricks, delta, duckdb, postgres\.$"):
+        warehouse_for(SPEC)
+
+
+@pytest.mark.parametrize("host", ["/data/ware house", "s3://bucket/warehouse"])
+def test_the_root_outlives_the_uri_that_the_ui_tests_a_connection_by(host: str) -> None:
+    written = Connection(
+        conn_id="lake", conn_type="delta", host=host, extra='{"storage_options": {"AWS_REGION": "eu"}}'
+    )
+
+    read = Connection(conn_id="lake", uri=written.get_uri())
+
+    assert (read.conn_type, read.host) == ("delta", host)
+    assert read.extra_dejson == {"storage_options": {"AWS_REGION": "eu"}}

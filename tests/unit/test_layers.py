@@ -45,6 +45,7 @@ LAYERS = {
     "steps": 4,
     "switch": 4,
     "connections": 5,
+    "hooks": 6,
     "operators": 6,
     "malformed_spec": 6,
     "dag_factory": 7,
@@ -54,7 +55,7 @@ LAYERS = {
     "cli": 9,
 }
 SIDE_BY_SIDE = {"checks", "ledger", "transform", "warehouses"}
-AIRFLOW = {"operators", "dag_factory", "plugin", "cli", "connections", "malformed_spec", "demo"}
+AIRFLOW = {"hooks", "operators", "dag_factory", "plugin", "cli", "connections", "malformed_spec", "demo"}
 ENGINES = {"duckdb", "psycopg2", "psycopg", "deltalake", "databricks"}
 
 

@@ -1,0 +1,1 @@
+"""Connection types of Airflow that no other provider registers."""
