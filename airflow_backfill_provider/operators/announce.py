@@ -9,6 +9,7 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowSkipException
 from pydantic import JsonValue
 
+from airflow_backfill_provider.ledger.states import WRITTEN
 from airflow_backfill_provider.operators.base import BackfillOperator, read_spec
 
 
@@ -17,7 +18,7 @@ class AnnouncePublishOperator(BackfillOperator):
 
     Two assets, because an event with a partition key does not trigger a plain ``schedule=[asset]`` consumer:
     ``safe-backfill://<table>`` for those, ``safe-backfill://<table>/partitions`` for partitioned ones. Skipped when
-    nothing was published, so that no consumer is woken for nothing.
+    nothing was published, or no longer is, so that no consumer is woken for nothing.
 
     The spec is read while the DAG file is parsed: the assets have its table's name.
 
@@ -34,9 +35,12 @@ class AnnouncePublishOperator(BackfillOperator):
         self.published = published
 
     def execute(self, context: Context) -> int:
-        if not self.published["published"]:
-            raise AirflowSkipException("Nothing was published, so there is nothing to announce.")
+        nothing = AirflowSkipException("Nothing was published, so there is nothing to announce.")
+        if not (self.published and self.published["published"]):  # a publish that did not run returned nothing
+            raise nothing
         with self.work(context) as work:
+            if work.ledger.backfill(work.backfill_id).state not in WRITTEN:  # it returned that the last time it ran
+                raise nothing
             keys = list(work.ledger.partitions(work.backfill_id))
             extra: dict[str, JsonValue] = {
                 "backfill_id": work.backfill_id,

@@ -127,10 +127,12 @@ def test_people_are_asked_where_the_spec_wants_it_and_nowhere_else(folder: Path)
     DagSerialization.from_dict(DagSerialization.to_dict(dags["backfill__asked"]))
 
 
-def test_the_report_waits_for_no_pool_and_runs_whatever_happened(folder: Path) -> None:
+def test_the_report_waits_for_no_pool_and_no_asset_event_and_runs_whatever_happened(folder: Path) -> None:
     dag = make(folder, "orders")["backfill__orders"]
-    assert sorted(task.task_id for task in dag.leaves) == ["pool_ready", "report"]
-    assert dag.task_dict["report"].trigger_rule == "all_done"
+    assert sorted(task.task_id for task in dag.leaves) == ["announce", "pool_ready", "report"]
+    for task_id in ("announce", "report"):
+        assert dag.task_dict[task_id].upstream_task_ids == {"atomic_publish"}
+        assert dag.task_dict[task_id].trigger_rule == "all_done", "a leaf that did not run would fail a drill's run"
 
 
 def test_clearing_the_scope_clears_the_probe_of_the_pool_which_starts_without_waiting_for_it(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pendulum
 from airflow.sdk import DAG
 from airflow.sdk.definitions.mappedoperator import MappedOperator
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.execution_time.context import OutletEventAccessors
 
 START, END = datetime(2024, 3, 4, tzinfo=UTC), datetime(2024, 3, 5, tzinfo=UTC)
 
@@ -31,6 +32,7 @@ class HandRun:
     xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
     other_runs: dict[str, dict[str, str]] = field(default_factory=dict)
     """What Airflow says of the tasks of other runs, by run id."""
+    outlet_events: OutletEventAccessors = field(default_factory=OutletEventAccessors)
 
     def run(self) -> dict[str, str]:
         """Run every task whose upstream went well, or that runs always; the state of each."""
@@ -76,6 +78,7 @@ class HandRun:
             "params": self.params,
             "data_interval_start": pendulum.instance(self.start),
             "data_interval_end": pendulum.instance(self.end),
+            "outlet_events": self.outlet_events,
         }
 
     def _states(self, dag_id: str, run_ids: list[str], task_ids: list[str] | None = None) -> dict[str, dict[str, str]]:
@@ -105,4 +108,4 @@ class HandRun:
                 one.batch = batch
                 yield index, one
         else:
-            yield -1, task
+            yield -1, copy(task)  # which is rendered anew each time

@@ -12,11 +12,11 @@ from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
 from operators_world import OF_THE_DAY, Shop, wired
 
-from airflow_backfill_provider.dag_factory import backfill_dag
+from airflow_backfill_provider.dag_factory import backfill_dag, rollback_dag
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
 from airflow_backfill_provider.ledger.states import BackfillState
-from airflow_backfill_provider.operators.announce import AnnouncePublishOperator
+from airflow_backfill_provider.operators.announce import AnnouncePublishOperator, assets
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
 from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.rollback import RollbackOperator
@@ -141,6 +141,35 @@ def test_the_factorys_tasks_go_on_with_the_backfill_of_the_conf(shop: Shop, sent
     for task_id in ("trial", "report"):
         with pytest.raises(AirflowSkipException, match="a preview"):
             third.execute(task_id)
+
+
+def test_consumers_hear_of_a_publish_and_of_nothing_that_did_not_happen_or_was_put_back(shop: Shop) -> None:
+    run = HandRun(
+        backfill_dag(shop.spec),
+        run_id="one",
+        params={"partitions": ["2024-03-02", "2024-03-05"]},
+        states={"pool_ready": "success"},
+    )
+    for task_id in (
+        "scope_partitions",
+        "trial",
+        "partitions.stage_recompute",
+        "partitions.validate_partition",
+        "validate_range",
+    ):
+        run.execute(task_id)
+    with pytest.raises(AirflowSkipException, match="Nothing was published"):
+        run.execute("announce")  # as it does when the publish failed
+    assert not run.outlet_events
+    run.execute("atomic_publish")
+    assert run.execute("announce") == 2
+    whole, partitions = assets("analytics.orders")
+    assert run.outlet_events[partitions].partition_keys == {"2024-03-02", "2024-03-05"}
+    assert run.outlet_events[whole].extra["partitions"] == 2
+    found = backfill_id("backfill__orders", "one")
+    HandRun(rollback_dag(shop.spec), params={"backfill_id": found}).run()
+    with pytest.raises(AirflowSkipException, match="Nothing was published"):
+        run.execute("announce")
 
 
 @pytest.mark.parametrize("text", ["../../x", "A" * 12, "1234", "0123456789ab\n;"])
