@@ -39,6 +39,9 @@ class LiveReading(Frozen):
     source_versions: Mapping[str, int]
 
 
+_TARGET = TypeAdapter(Target)
+
+
 class Plan(Frozen):
     """Everything a run needs to know, and nothing that it could look up differently later."""
 
@@ -191,7 +194,7 @@ class Plan(Frozen):
         facts = {
             "intent": self.intent_hash,
             "spec": self.spec_hash,
-            "target": TypeAdapter(Target).dump_python(self.target, mode="json"),
+            "target": _TARGET.dump_python(self.target, mode="json"),
             "baseline": {key: [mark.rows, mark.digest, mark.method] for key, mark in baseline.items()},
             "source_rows": {key: rows for key, rows in self.source_rows.items() if key not in live},
             "source_versions": dict(self.source_versions),
