@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ledger_file import new_ledger
 from sqlalchemy import event
 
 from airflow_backfill_provider.ledger.records import FinishedStage, NewBackfill, StoredPlan
@@ -116,8 +117,7 @@ class Counted:
 
 def test_the_ledger_takes_a_handful_of_statements_for_3000_partitions(tmp_path: Path) -> None:
     plan = planned(3_000, Grain.DAY)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         ledger.backfills()
         counted = Counted(ledger)
         ledger.open_backfill(opened(plan), by="ann")

@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from ledger_file import new_ledger
 from report_reading import Report
 from steps_world import World
 
@@ -50,8 +51,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     )
     spec = load_spec(ROOT / "dags" / "backfills" / "fct_flights.yaml")
     warehouse = DuckDBWarehouse(engine.path, staging_dir=folder / "staging")
-    with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(folder)) as ledger:
         world = World(engine, warehouse, ledger, spec.model_copy(update={"report_queries": (query,)}))  # type: ignore[arg-type]
         yield world
     warehouse.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
+from ledger_file import new_ledger
 from steps_world import World
 
 from airflow_backfill_provider.demo.data import COLUMNS, KEY, RANGE, TARGET, WRONG_RULE, build_warehouse, connect
@@ -179,8 +180,7 @@ def test_a_backfill_that_changes_nothing_says_so_and_writes_nothing(
         "compute": {"conn_id": "warehouse", "partitions_per_task": 200},
         "compare": [{"row_diff": {"max_added": 0, "max_removed": 0, "max_changed": 0}}],
     }
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         world = World(None, warehouse, ledger, BackfillSpec.model_validate(document))  # type: ignore[arg-type]
         known = len(warehouse.receipts(warehouse.describe(TARGET, "flight_date", KEY)))
         scoped = world.prepare(start_date=str(first), end_date=str(last))

@@ -8,6 +8,7 @@ from typing import Any
 import duckdb_outside
 import pytest
 from airflow.sdk.execution_time import task_runner
+from ledger_file import new_ledger
 from operators_world import SPEC, SQL, Shop
 
 
@@ -34,10 +35,8 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection_as))
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")
     monkeypatch.setenv("AIRFLOW__SAFE_BACKFILL__REPORTS_FOLDER", str(tmp_path / "reports"))
-    shop = Shop(tmp_path)
-    with shop.ledger() as ledger:
-        ledger.upgrade()
-    return shop
+    new_ledger(tmp_path)
+    return Shop(tmp_path)
 
 
 @pytest.fixture

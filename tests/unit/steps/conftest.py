@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from contract_engines import DuckDB
+from ledger_file import new_ledger
 from steps_world import World, fill
 
 from airflow_backfill_provider.ledger.store import Ledger
@@ -14,8 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     engine = request.param()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         yield World(engine, warehouse, ledger)
     warehouse.close()

@@ -15,6 +15,7 @@ from typing import Any
 
 from contract_faults import Rig
 from killing import Countdown, survives
+from ledger_file import new_ledger
 from steps_world import DAYS, World, fill, make_spec
 
 from airflow_backfill_provider.ledger.store import Ledger
@@ -43,8 +44,7 @@ class Place:
         rig.create(folder / "prepared").close()
         filled(rig)
         place = cls(rig, folder / "ledger.db", changes)
-        with Ledger(place._url) as ledger:
-            ledger.upgrade()
+        new_ledger(folder)
         return place
 
     def open(self) -> World:

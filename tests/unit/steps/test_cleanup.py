@@ -11,6 +11,7 @@ from typing import Any
 import postgres_server
 import pytest
 from contract_engines import ENGINES, Engine, Memory, Postgres
+from ledger_file import new_ledger
 from sqlalchemy import update
 from steps_world import DAYS, World, fill, make_spec
 
@@ -370,8 +371,7 @@ def partitioned(tmp_path: Path) -> Iterator[World]:
         pytest.skip(postgres_server.NEEDS)
     engine: Engine = Postgres()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         engine.execute(
             "ALTER TABLE analytics.orders RENAME TO plain",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from contract_engines import ENGINES
+from ledger_file import new_ledger
 from steps_world import World, make_spec
 
 from airflow_backfill_provider.ledger.states import BackfillState
@@ -31,8 +32,7 @@ TWICE = (
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     engine = request.param()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         yield World(engine, warehouse, ledger)
     warehouse.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from deltalake import write_deltalake
+from ledger_file import new_ledger
 from object_store import DeltaInObjectStorage, simulator
 from steps_world import DAYS, World, fill
 
@@ -30,9 +31,8 @@ def engine(address: str, tmp_path: Path) -> DeltaInObjectStorage:
 
 @pytest.fixture
 def world(engine: DeltaInObjectStorage, tmp_path: Path) -> Iterator[World]:
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+    with Ledger(new_ledger(tmp_path)) as ledger:
         warehouse = engine.create(tmp_path)
-        ledger.upgrade()
         fill(engine)
         yield World(engine, warehouse, ledger)
         warehouse.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import postgres_server
 import pytest
 from contract_engines import Postgres
+from ledger_file import new_ledger
 from report_reading import Report
 from steps_world import DAYS, PER_DAY, World, fill, make_spec
 
@@ -27,8 +28,7 @@ pytestmark = pytest.mark.skipif(not postgres_server.is_installed(), reason=postg
 def world(tmp_path: Path) -> Iterator[World]:
     engine = Postgres()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         yield World(engine, warehouse, ledger)
     warehouse.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import postgres_server
 import pytest
 from contract_engines import Postgres
+from ledger_file import new_ledger
 from sqlalchemy import delete
 from steps_world import DAYS, PER_DAY, World, fill, make_spec
 
@@ -111,9 +112,8 @@ def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Worl
     monkeypatch.setattr(live, "PATIENCE", timedelta(seconds=120))
     engine = Postgres()
     warehouse = engine.create(tmp_path)
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    url = new_ledger(tmp_path)
     with Ledger(url) as ledger:
-        ledger.upgrade()
         fill(engine)
         world = World(engine, warehouse, ledger, now=NOON)
         appender = Appender(world, url)

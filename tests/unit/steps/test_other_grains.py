@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from contract_engines import DuckDB, Memory
+from ledger_file import new_ledger
 from steps_world import World, make_spec
 
 from airflow_backfill_provider.errors import PartitionOverrun, RangeLocked, RequestError, SpecError, WarehouseError
@@ -51,8 +52,7 @@ def empty_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worl
     """An engine with nothing in it, and a ledger."""
     engine = request.param()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         yield World(engine, warehouse, ledger)
     warehouse.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from contract_engines import Delta
 from deltalake import DeltaTable
+from ledger_file import new_ledger
 from steps_world import DAYS, World, fill, make_spec
 
 from airflow_backfill_provider.errors import PublishRefused, SpecError, VersionGone
@@ -20,8 +21,7 @@ from airflow_backfill_provider.preview import preview
 def world(tmp_path: Path) -> Iterator[World]:
     engine = Delta()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         yield World(engine, warehouse, ledger)
     warehouse.close()

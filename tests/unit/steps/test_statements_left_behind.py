@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from contract_engines import Memory
+from ledger_file import new_ledger
 from steps_world import DAYS, PER_DAY, World, fill, make_spec
 
 from airflow_backfill_provider.ledger.states import PartitionState
@@ -77,8 +78,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     engine = Memory()
     warehouse = engine.create(tmp_path)
     fill(engine)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         yield World(engine, Detached(warehouse), ledger, make_spec())  # type: ignore[arg-type]
 
 

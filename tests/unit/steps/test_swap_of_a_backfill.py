@@ -10,6 +10,7 @@ from typing import Any
 import postgres_server
 import pytest
 from contract_engines import DuckDB, Memory, Postgres
+from ledger_file import new_ledger
 from pydantic import ValidationError
 from steps_world import DAYS, World, fill, make_spec
 
@@ -29,8 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         pytest.skip(postgres_server.NEEDS)
     engine = Postgres()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         engine.execute(
             "ALTER TABLE analytics.orders RENAME TO plain",
@@ -190,8 +190,7 @@ def test_a_range_that_whole_partitions_do_not_hold_is_refused_by_the_plan(world:
 @pytest.mark.parametrize("engine", [Memory(), DuckDB()], ids=lambda engine: engine.name)
 def test_an_engine_without_such_partitions_refuses_the_plan(engine: Any, tmp_path: Path) -> None:
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         with pytest.raises(SpecError, match=r"no partitions that can be exchanged. Set publish\.swap: false"):
             World(engine, warehouse, ledger, make_spec(**SWAP)).scope()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from contract_engines import ENGINES
+from ledger_file import new_ledger
 from steps_world import DAYS, PER_DAY, RIGHT, World, fill, make_spec
 
 from airflow_backfill_provider.errors import TrialFailed
@@ -22,8 +23,7 @@ DAY = "order_date >= DATE '{{ data_interval_start | ds }}' AND order_date < DATE
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     engine = request.param()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill(engine)
         yield World(engine, warehouse, ledger)
     warehouse.close()

@@ -13,6 +13,7 @@ import pytest
 from contract_engines import DuckDB
 from contract_faults import InterruptedDuckDB
 from killed_step import SAMPLED, SWAPPED, Place, killed
+from ledger_file import new_ledger
 from pydantic import ValidationError
 from steps_world import DAYS, World, fill_behind_view, make_spec
 
@@ -33,8 +34,7 @@ def viewed(tmp_path: Path) -> Iterator[World]:
     """The published orders behind a view, and a spec that swaps it."""
     engine = DuckDB()
     warehouse = engine.create(tmp_path)
-    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    with Ledger(new_ledger(tmp_path)) as ledger:
         fill_behind_view(engine)
         yield World(engine, warehouse, ledger, make_spec(**SWAPPED))
     warehouse.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from contract_engines import ENGINES
+from ledger_file import new_ledger
 from steps_world import DAYS, RIGHT, World, make_spec
 
 from airflow_backfill_provider.errors import BackfillError
@@ -215,8 +216,7 @@ def laid(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("caught")
     engine = request.param()
     warehouse = engine.create(folder)
-    with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
-        ledger.upgrade()
+    new_ledger(folder)
     lay(engine)
     yield engine, warehouse, folder / "ledger.db"
     warehouse.close()
