@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
@@ -18,6 +19,11 @@ class Mode(StrEnum):
     PLAN = "plan"  # print the plan; nothing is written, nothing is locked
     STAGE = "stage"  # stop with every partition validated
     PUBLISH = "publish"  # go through
+
+
+def conf_of(backfill_id: str, flag: str) -> str:
+    """The conf that goes on with an earlier backfill, ``{"backfill_id": "…", "restage": true}`` for example."""
+    return json.dumps({"backfill_id": backfill_id, flag: True})
 
 
 PartitionKey = Annotated[str, Field(max_length=64)]

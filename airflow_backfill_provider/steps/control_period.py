@@ -9,6 +9,7 @@ from airflow_backfill_provider.errors import ControlMoved
 from airflow_backfill_provider.ledger.records import Gate
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
@@ -138,8 +139,8 @@ def _require_held(work: Work, plan: Plan, controls: Sequence[Control]) -> None:
             f"range, or the source is not what it was when they were published.{rounding}"
         )
     raise ControlMoved(
-        f"{message}{_held_before(work, plan, moved)} No control partition is ever published, and the range was not either. Mend the SQL and trigger the DAG with "
-        f'{{"backfill_id": "{work.backfill_id}", "restage": true}}; or name other partitions in control_period, or a tolerance, '
+        f"{message}{_held_before(work, plan, moved)} No control partition is ever published, and the range was not either. Mend the SQL and trigger "
+        f"the DAG with {conf_of(work.backfill_id, 'restage')}; or name other partitions in control_period, or a tolerance, "
         "and clear scope_partitions with downstream.",
         [control.partition for control in moved],
     )

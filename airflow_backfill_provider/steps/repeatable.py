@@ -8,6 +8,7 @@ from airflow_backfill_provider.errors import TrialFailed
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.source_reading import SourceReading
 from airflow_backfill_provider.spec.metric import Metric, MetricKind
+from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.work import Work
@@ -109,5 +110,5 @@ def _require_each_once(work: Work, plan: Plan, staged: StagedPartition) -> None:
 def _way_on(work: Work) -> str:
     return (
         "No other partition was computed, and nothing was published. Mend it and trigger the DAG with "
-        f'{{"backfill_id": "{work.backfill_id}", "restage": true}}; or clear the trial when the cause is outside of the SQL.'
+        f"{conf_of(work.backfill_id, 'restage')}; or clear the trial when the cause is outside of the SQL."
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_backfill_provider.batches import MOST_TASKS, Batch
-from airflow_backfill_provider.errors import IntentChanged, PublishRefused, RequestError
+from airflow_backfill_provider.errors import PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import REVISED_EVENT
@@ -26,7 +26,7 @@ from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.settle import settle
 from airflow_backfill_provider.steps.watch import release_neighbours
 from airflow_backfill_provider.steps.way_on import may_still_commit
-from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.steps.work import Work, require_same_target
 from airflow_backfill_provider.warehouses.base import Published, Versions
 from airflow_backfill_provider.windows import merge
 
@@ -242,13 +242,7 @@ def _replan(work: Work, plan: Plan, *, restaged: bool) -> Plan:
 
     What staged work rests on is kept: the baseline, and the count and the versions of the sources unless all is staged again.
     """
-    was, wanted = plan.spec.target, work.spec.target
-    decides_no_place: dict[str, Any] = {"key": (), "sensitive": (), "outlet": None}
-    if was.model_copy(update=decides_no_place) != wanted.model_copy(update=decides_no_place):
-        raise IntentChanged(
-            f"Backfill {plan.backfill_id} holds the range of {was.table} by {was.partition_by}; the spec names {wanted.table} "
-            f"by {wanted.partition_by} now. It is never taken to another table: abandon it and trigger the DAG anew."
-        )
+    require_same_target(plan, work.spec)
     fresh = build_plan(
         work.spec,
         plan.request,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from airflow_backfill_provider.errors import SourceMoved, VersionGone
+from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.source_reading import SourceReading
+from airflow_backfill_provider.spec.request import conf_of
+from airflow_backfill_provider.steps.way_on import published_so_far, rollback_command
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.windows import Partition
 
@@ -20,8 +23,8 @@ def require_pinned_sources(work: Work, plan: Plan) -> None:
         work.warehouse.require_versions(plan.source_versions)
     except VersionGone as error:
         raise VersionGone(
-            f"{error} Nothing was staged or written. Trigger the DAG with "
-            f'{{"backfill_id": "{work.backfill_id}", "restage": true}} to plan and stage all of it from the latest version.'
+            f"{error} Nothing was staged or written. Trigger the DAG with {conf_of(work.backfill_id, 'restage')} to plan and stage "
+            "all of it from the latest version."
         ) from error
 
 
@@ -47,9 +50,20 @@ def require_unmoved_source(work: Work, plan: Plan, partitions: Sequence[Partitio
     work.ledger.record_event(work.backfill_id, MOVED_EVENT, by=work.by, detail={"moved": moved})
     if source.on_moved == "refuse":
         raise SourceMoved(
-            f"{message} Staged rows may lack some or hold others that are gone. Nothing was written. Trigger the DAG with "
-            f'{{"backfill_id": "{work.backfill_id}", "rebase": true}} to count it again and recompute those partitions (one '
-            "that is published in part is rolled back first), or set source.on_moved: warn.",
+            f"{message} Staged rows may lack some or hold others that are gone. Nothing was written. {_way_on(work)}",
             moved,
         )
     work.log.warning("%s It is published as it was staged, since source.on_moved is warn.", message)
+
+
+def _way_on(work: Work) -> str:
+    if not work.ledger.counts(work.backfill_id)[PartitionState.PUBLISHED]:
+        return (
+            f"Trigger the DAG with {conf_of(work.backfill_id, 'rebase')} to count it again and recompute those partitions; or set "
+            "source.on_moved: warn, and clear scope_partitions with downstream."
+        )
+    rollback = rollback_command(work.ledger.backfill(work.backfill_id))
+    return (
+        f"{published_so_far(work.ledger, work.backfill_id)}, so the plan cannot be revised any more: put the source back as it was and "
+        f"clear atomic_publish; or put the old rows back, and trigger the DAG anew then: {rollback}"
+    )

@@ -22,6 +22,7 @@ from airflow_backfill_provider.steps.metrics import CHANGED_ROWS, OUTCOMES
 from airflow_backfill_provider.steps.open_runs import ended_by_a_stop
 from airflow_backfill_provider.steps.samples import keep_sample
 from airflow_backfill_provider.steps.stage import stage_batch, stage_partitions, with_what_follows
+from airflow_backfill_provider.steps.way_on import after_a_no
 from airflow_backfill_provider.steps.work import Work
 
 RESTAGING_EVENT = "partitions.restaging"
@@ -114,7 +115,7 @@ def _validate_batch(work: Work, keys: Sequence[str], tell: Callable[[ValidationR
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"
             + "\n".join(report.lines())
-            + "\nMend the cause and clear this task: a rejected partition is staged again before it is judged.",
+            + f"\n{after_a_no(plan, 'clear this task: a rejected partition is staged again before it is judged.')}",
             report.failures,
         )
     return ValidationResult(validated=len(good), reused=len(partitions) - len(open_ones), warnings=len(report.warnings))
@@ -202,7 +203,6 @@ def _judge(
         raise ValidationFailed(
             "The range as a whole was rejected, so nothing will be published.\n"
             + "\n".join(report.lines())
-            + "\nClear this task once the data is mended; mend the SQL, or the check in the spec, and clear "
-            "scope_partitions with downstream otherwise.",
+            + f"\n{after_a_no(plan, 'clear this task.')}",
             report.failures,
         )

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from airflow_backfill_provider.errors import BackfillError, RunLeftOpen, StrayWrite
 from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.baseline import require_equal
 from airflow_backfill_provider.steps.neighbours import neighbours
 from airflow_backfill_provider.steps.way_on import rebase
@@ -137,7 +138,7 @@ def _require_same(
         f"{len(moved)} partitions differ ({counts}; where the counts agree, the values differ). Either it writes the table itself, "
         "instead of returning its rows or writing them to context.staging_table, or another process wrote meanwhile. Nothing of "
         "it was staged or published, but what was written there stays: put it right first, from the table's own "
-        f'history or backups. Then mend the code and trigger the DAG with {{"backfill_id": "{work.backfill_id}", "restage": true}}; '
+        f"history or backups. Then mend the code and trigger the DAG with {conf_of(work.backfill_id, 'restage')}; "
         "or, if another process wrote, with rebase.",
         moved,
     ) from error

@@ -8,8 +8,10 @@ from shlex import quote
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.spec.request import Mode
+from airflow_backfill_provider.plan import Plan
+from airflow_backfill_provider.spec.request import Mode, conf_of
 from airflow_backfill_provider.steps.pool_probe import is_probe_left_out
+from airflow_backfill_provider.steps.stored import stored_plan
 
 
 def clear_command(backfill: BackfillRecord, *, only_failed: bool = True) -> str:
@@ -57,7 +59,16 @@ def published_so_far(ledger: Ledger, backfill_id: str) -> str:
 
 def rebase(backfill_id: str) -> str:
     """What recomputes the partitions that moved since the plan was made."""
-    return f'Trigger the DAG with {{"backfill_id": "{backfill_id}", "rebase": true}} to recompute exactly these.'
+    return f"Trigger the DAG with {conf_of(backfill_id, 'rebase')} to recompute exactly these."
+
+
+def after_a_no(plan: Plan, clear: str) -> str:
+    """What to do after a check said no. ``clear`` clears the task that did, as the end of a sentence: it computes anew, by the plan."""
+    anew = f"trigger the DAG with {conf_of(plan.backfill_id, 'restage')}"
+    check = "If a check is wrong, mend it in the spec and clear scope_partitions with downstream."
+    if plan.source_versions:
+        return f"{check} If the SQL is wrong, or the data that it reads, mend it and {anew}: the plan pins the versions of its sources."
+    return f"If the data is wrong, mend it and {clear} {check} If the SQL is wrong, mend it and {anew}."
 
 
 def plan_anew(ledger: Ledger, backfill_id: str, *, is_published: bool) -> str:
@@ -95,7 +106,8 @@ def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
         case BackfillState.FAILED:
             return f"Mend what made it fail, then: {again}"
         case BackfillState.REJECTED:
-            return f"Mend what a check said no to, then: {again}"
+            asked_again = f"If a person said no, or nobody answered, this asks again: {again}"
+            return f"{asked_again} {after_a_no(stored_plan(ledger, found), 'do the same.')}"
         case BackfillState.PUBLISHED_UNVERIFIED if _is_mixture(ledger, backfill):
             return f"It was rolled back, and a commit of it came after that. {put_back_too(backfill)}"
         case BackfillState.PUBLISHED_UNVERIFIED:

@@ -24,6 +24,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.recompute import Elsewhere
 from airflow_backfill_provider.spec.hashes import intent_hash, spec_hash
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.live_lag import Moment
 from airflow_backfill_provider.steps.metrics import Metrics, Untold
 from airflow_backfill_provider.steps.stored import stored_plan
@@ -113,10 +114,11 @@ class Work:
                 f"Checks or settings of {self.spec.name} changed since the plan was made (spec {plan.spec_hash[:12]} then, "
                 f"{here[:12]} now). Staged work stays valid: clear scope_partitions with downstream to revise the plan."
             )
+        require_same_target(plan, spec)
         raise IntentChanged(
-            f"The SQL or target of {self.spec.name} changed since the plan was made: intent {plan.intent_hash[:12]} then, "
-            f"{intent[:12]} now. Nothing was mixed. Go back to the planned version, or trigger the DAG with "
-            f'{{"backfill_id": "{self.backfill_id}", "restage": true}} to throw the staged work away and stage again.'
+            f"The SQL of {self.spec.name}, or another part of its spec that decides what is staged, changed since the plan was made: "
+            f"intent {plan.intent_hash[:12]} then, {intent[:12]} now. Nothing was mixed. Go back to the planned version, or "
+            f"trigger the DAG with {conf_of(self.backfill_id, 'restage')} to throw the staged work away and stage again."
         )
 
     def stop_or_go(self) -> None:
@@ -153,6 +155,24 @@ class Work:
     def run(self) -> None:
         """Record that work goes on."""
         self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
+
+
+_DECIDE_NO_PLACE = {"key", "sensitive", "outlet"}
+
+
+def require_same_target(plan: Plan, spec: BackfillSpec) -> None:
+    """:raises IntentChanged: the spec names another table by now, or cuts it otherwise; the range that is held is none of that."""
+    was, wanted = (one.target.model_dump(mode="json", exclude=_DECIDE_NO_PLACE) for one in (plan.spec, spec))
+    if was == wanted:
+        return
+    differing = ", ".join(
+        f"target.{name} ({was[name]!r} then, {now!r} now)" for name, now in wanted.items() if now != was[name]
+    )
+    raise IntentChanged(
+        f"The target of {spec.name} changed since the plan was made: {differing}. Backfill {plan.backfill_id} holds a range of the "
+        "one that was planned and is never taken to another. Nothing was changed. Go back to the planned version; or give it up "
+        f"(airflow safe-backfill abandon {plan.backfill_id} --reason …) and trigger the DAG anew."
+    )
 
 
 HALTABLE = frozenset(
