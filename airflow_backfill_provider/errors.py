@@ -9,7 +9,8 @@
     ├── CodeFailed                 code of the team's own raised; may work when tried again
     ├── StrayWrite                 code of the team's own wrote to something else than its stage; ``.moved``
     ├── Stopped                    a stop signal is set, or cannot be read
-    │   └── BudgetExceeded         a budget of the spec is used up
+    │   ├── BudgetExceeded         a budget of the spec is used up
+    │   └── WaitedTooLong          others needed the warehouse for longer than a throttle waits
     ├── Throttled                  others need the warehouse; ``.again_at``
     ├── SwitchUnreadable           the kill switch cannot be read, or what was written to it is not in force
     ├── TrialFailed                one partition was tried, and a run of it cannot be trusted; nothing was published
@@ -80,6 +81,10 @@ class Stopped(BackfillError):
 
 class BudgetExceeded(Stopped):
     """A budget of the spec is used up; what was staged stays."""
+
+
+class WaitedTooLong(Stopped):
+    """Others needed the warehouse for longer than a throttle waits; what was staged stays."""
 
 
 class Throttled(BackfillError):

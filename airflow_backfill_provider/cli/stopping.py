@@ -18,7 +18,7 @@ from airflow_backfill_provider.connections import open_ledger
 from airflow_backfill_provider.errors import RequestError, SwitchUnreadable
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import ACTIVE, STOPPED, BackfillState
-from airflow_backfill_provider.steps.way_on import clear_after_end
+from airflow_backfill_provider.steps.way_on import once_lifted
 from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, stopping
 
 _LOOK_EVERY_SECONDS = 1.0
@@ -64,8 +64,7 @@ def resume(args: Namespace) -> None:
         waiting = [backfill for backfill in _backfills(name, STOPPED) if not {ALL, backfill.name} & set(still)]
         with open_ledger() as ledger:
             for backfill in waiting:
-                again = clear_after_end(ledger, backfill)
-                print(f"{backfill.backfill_id}  {backfill.name}  {backfill.state}. Go on with: {again}")
+                print(f"{backfill.backfill_id}  {backfill.name}  {backfill.state}. {once_lifted(ledger, backfill)}")
         if not waiting and not still:
             print("No backfill waits to go on.")
 

@@ -184,12 +184,13 @@ class Ledger:
         expected: Collection[BackfillState] | None = None,
         revision: int | None = None,
         task: AirflowTask | None = None,
+        error: str | None = None,
     ) -> None:
         """Move a backfill; nothing happens when it is there already. Its end gives the range back, but completed ones keep it
         as long as they are on their way back.
 
         ``expected`` and ``revision`` are the states, and the plan revision, that the caller decided on; ``task`` is the one that
-        publishes from then on, where it begins to.
+        publishes from then on, where it begins to; ``error`` is the name of the one that halts it, where one does.
 
         :raises TransitionRefused: the move is not allowed from the state it is in, or that state is not expected.
         :raises PublishRefused: it would begin to publish, and is on its way back.
@@ -213,6 +214,8 @@ class Ledger:
             detail: dict[str, Any] = {"from": backfill.state.value, "to": to.value, "reason": reason}
             if task is not None:
                 detail["task"] = asdict(task)
+            if error is not None:
+                detail["error"] = error
             if to in RELEASES_LOCK:
                 is_kept = to is BackfillState.COMPLETED and range_locks.is_on_way_back(connection, backfill_id)
                 detail["released_range"] = not is_kept and range_locks.release(connection, backfill_id)

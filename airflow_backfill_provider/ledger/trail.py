@@ -16,7 +16,7 @@ from airflow_backfill_provider.ledger.tables import EventRow, EvidenceRow
 
 MOVED_EVENT = "backfill.moved"
 """The backfill came to another state: ``from``, ``to`` and the ``reason``, as all moves of it are recorded; and the ``task``
-that publishes from then on, where it came to that."""
+that publishes from then on, where it came to that; and the name of the ``error`` that halted it."""
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 

@@ -82,7 +82,7 @@ class Budgets:
         work = self._work
         way_on = _WAY_ON.format(id=work.backfill_id, published=published_so_far(work.ledger, work.backfill_id))
         stop = BudgetExceeded(f"Stopped: {why}. {way_on}")
-        work.halt(str(stop))
+        work.halt(stop)
         raise stop
 
     @cached_property

@@ -124,7 +124,7 @@ class _Look:
 def _halt_as_far_as_known(work: Work, stop: Stopped) -> None:
     """A ledger that is away takes nothing from the stop, which the run was ended for already."""
     try:
-        work.halt(str(stop))
+        work.halt(stop)
     except LedgerUnavailable as away:
         work.log.warning("The backfill is stopped, and the ledger does not say so yet: %s", away)
 

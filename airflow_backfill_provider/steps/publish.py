@@ -117,7 +117,8 @@ def _publish(work: Work) -> PublishResult:
         for unit in units:
             receipts.append(_publish_unit(work, plan, unit, records, revision, filled, keys_may_repeat=keys_may_repeat))
     except Stopped as stop:
-        work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop))
+        kind = type(stop).__name__
+        work.ledger.move(work.backfill_id, BackfillState.HALTED, by=work.by, reason=str(stop), error=kind)
         raise
     except BackfillError as error:
         # Whatever went wrong, the receipts know which commits happened.

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
-from airflow_backfill_provider.errors import Stopped, Throttled
+from airflow_backfill_provider.errors import Throttled, WaitedTooLong
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.spec.quantities import write_duration
@@ -69,7 +69,7 @@ class Throttling:
         """Go on when nothing is a reason to wait.
 
         :raises Throttled: something is; ``.again_at`` says when to look again.
-        :raises Stopped: it has been one for longer than it may, as this task sees it or another of this try of the run did.
+        :raises WaitedTooLong: it has been one for longer than it may, as this task sees it or another of this try of the run did.
         """
         if not self.throttles:
             return
@@ -128,7 +128,7 @@ class Throttling:
         for end in self.ledger.events(self.backfill_id, RELEASED_EVENT):
             gave_up = end.detail.get("gave_up")
             if gave_up and (end.detail["run_id"], end.detail["clear_number"]) == here:
-                raise Stopped(
+                raise WaitedTooLong(
                     f"Stopped: {gave_up}. {published_so_far(self.ledger, self.backfill_id)}, and what is staged is kept. Clear "
                     f"the failed tasks once that is over: {clear_command(self.ledger.backfill(self.backfill_id))}"
                 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from shlex import quote
 
+from airflow_backfill_provider.errors import BudgetExceeded, WaitedTooLong
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode, conf_of
 from airflow_backfill_provider.steps.pool_probe import is_probe_left_out
@@ -22,7 +24,31 @@ def clear_command(backfill: BackfillRecord, *, only_failed: bool = True) -> str:
 
 def clear_after_end(ledger: Ledger, backfill: BackfillRecord) -> str:
     """The command that goes on with a run that ended: of all its tasks, where the failed ones alone would refuse to."""
-    return clear_command(backfill, only_failed=not is_probe_left_out(ledger, backfill))
+    needs_scope = is_probe_left_out(ledger, backfill) or _stopped_by(ledger, backfill) == BudgetExceeded.__name__
+    return clear_command(backfill, only_failed=not needs_scope)
+
+
+def once_lifted(ledger: Ledger, backfill: BackfillRecord) -> str:
+    """How a backfill goes on that neither the switch nor a pause holds any more."""
+    again = clear_after_end(ledger, backfill)
+    match _stopped_by(ledger, backfill):
+        case BudgetExceeded.__name__:
+            return (
+                f"A budget of its spec is used up. Raise it, then: {again} Or give it up: airflow safe-backfill abandon "
+                f'{backfill.backfill_id} --reason "…"'
+            )
+        case WaitedTooLong.__name__:
+            return f"It waited for others for longer than give_up_after. Once they have room: {again}"
+        case _:
+            return f"Go on with: {again}"
+
+
+def _stopped_by(ledger: Ledger, backfill: BackfillRecord) -> str | None:
+    """The name of the error that halted the backfill; None where it is not halted, or an earlier version did not record it."""
+    if backfill.state is not BackfillState.HALTED:
+        return None
+    halts = [move for move in ledger.events(backfill.backfill_id, MOVED_EVENT) if move.detail["to"] == backfill.state]
+    return halts[-1].detail.get("error") if halts else None
 
 
 def rollback_command(backfill: BackfillRecord, **asked: bool) -> str:
@@ -101,8 +127,13 @@ def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
             return f"A publish is under way. If its task is gone, its receipt tells whether it happened: {again}"
         case BackfillState.PUBLISHED:
             return f"It is published; its run verifies and closes it. If that failed: {again}"
+        case BackfillState.HALTED if _stopped_by(ledger, backfill) in _LIFTED_BY_NO_SIGNAL:
+            return once_lifted(ledger, backfill)
         case BackfillState.HALTED:
-            return f"It was stopped. Lift the stop (airflow safe-backfill resume {backfill.name}), then: {again}"
+            return (
+                f"It was stopped. Lift the stop (airflow safe-backfill resume {backfill.name}, or airflow dags unpause {backfill.dag_id}), "
+                f"then: {again}"
+            )
         case BackfillState.FAILED:
             return f"Mend what made it fail, then: {again}"
         case BackfillState.REJECTED:
@@ -119,6 +150,9 @@ def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
             return f"It is done. To undo it: {rollback}"
         case BackfillState.ROLLED_BACK | BackfillState.EXPIRED:
             return f"It is over. Publishing the range takes a new backfill: airflow dags trigger {backfill.dag_id}"
+
+
+_LIFTED_BY_NO_SIGNAL = {BudgetExceeded.__name__, WaitedTooLong.__name__}
 
 
 def _is_mixture(ledger: Ledger, backfill: BackfillRecord) -> bool:

@@ -130,7 +130,7 @@ class Work:
             self.check_stop()
             self.check_throttle()
         except Stopped as stop:
-            self.halt(str(stop))
+            self.halt(stop)
             raise
         except Throttled:
             self.let_live_go()
@@ -147,16 +147,26 @@ class Work:
         """
         self.ledger.release_live_range(self.backfill_id, by=self.by)
 
-    def halt(self, reason: str) -> None:
-        """Record that the backfill is halted; one that publishes, or whose outcome is decided, stays what it is."""
+    def halt(self, stop: Stopped) -> None:
+        """Record that the backfill is halted, and by what; one that publishes, or whose outcome is decided, stays what it is."""
         with suppress(TransitionRefused):
-            self.ledger.move(self.backfill_id, BackfillState.HALTED, by=self.by, reason=reason, expected=HALTABLE)
+            self.ledger.move(
+                self.backfill_id,
+                BackfillState.HALTED,
+                by=self.by,
+                reason=str(stop),
+                expected=HALTABLE,
+                error=type(stop).__name__,
+            )
 
     def run(self) -> None:
         """Record that work goes on."""
         self.ledger.move(self.backfill_id, BackfillState.RUNNING, by=self.by)
 
 
+HALTABLE = frozenset(
+    {BackfillState.PLANNED, BackfillState.AWAITING_APPROVAL, BackfillState.RUNNING, BackfillState.VALIDATED}
+)
 _DECIDE_NO_PLACE = {"key", "sensitive", "outlet"}
 
 
@@ -173,11 +183,6 @@ def require_same_target(plan: Plan, spec: BackfillSpec) -> None:
         "one that was planned and is never taken to another. Nothing was changed. Go back to the planned version; or give it up "
         f"(airflow safe-backfill abandon {plan.backfill_id} --reason …) and trigger the DAG anew."
     )
-
-
-HALTABLE = frozenset(
-    {BackfillState.PLANNED, BackfillState.AWAITING_APPROVAL, BackfillState.RUNNING, BackfillState.VALIDATED}
-)
 
 
 def staged_partition(partition: Partition, record: PartitionRecord) -> StagedPartition:

@@ -270,9 +270,8 @@ def test_the_switch_stops_a_running_backfill_and_one_that_is_missing_stops_every
     assert "airflow safe-backfill resume slow_orders" in shop.api.failures("backfill__slow_orders", run_id)
     assert shop.state(found) is BackfillState.HALTED
     clear = f"airflow dags clear backfill__slow_orders --run-id {run_id} --only-failed -y"
-    assert f"Lift the stop (airflow safe-backfill resume slow_orders), then: {clear}" in command(
-        "safe-backfill", "status", found
-    )
+    lift = "airflow safe-backfill resume slow_orders, or airflow dags unpause backfill__slow_orders"
+    assert f"Lift the stop ({lift}), then: {clear}" in command("safe-backfill", "status", found)
     assert shop.staged(found) < len(DAYS)
     assert shop.corrected("slow_orders") == 0
 
