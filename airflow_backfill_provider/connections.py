@@ -52,16 +52,18 @@ def warehouse_for(spec: BackfillSpec, *, sharers: int = 1) -> Warehouse:
     )
 
 
-def warehouse_to_undo(planned: BackfillSpec, conn_id: str) -> Warehouse:
-    """Open the warehouse behind a connection, with the timeouts of the spec that a plan froze; the caller closes it.
+def warehouse_to_end(planned: BackfillSpec, conn_id: str | None = None) -> Warehouse:
+    """Open the warehouse in which a backfill is rolled back, given up or accepted, with the timeouts of the spec that its plan
+    froze; the caller closes it.
 
     Whether the compute is the live pipeline's is not asked again: that is about what a backfill computes, and a
-    ``live_conn_id`` that is gone since must not close the way back.
+    ``live_conn_id`` that is gone since must not keep it from its end.
 
+    :param conn_id: the connection; the plan's when left out.
     :raises SpecError: as :func:`warehouse_at`.
     """
     return warehouse_at(
-        conn_id,
+        conn_id or planned.compute.conn_id,
         lock_timeout=planned.publish.lock_timeout,
         statement_timeout=planned.compute.statement_timeout,
     )

@@ -6,21 +6,22 @@ import getpass
 import json
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.heartbeats import task_lines
 from airflow_backfill_provider.cli.questions import open_questions
-from airflow_backfill_provider.connections import open_ledger, warehouse_for
+from airflow_backfill_provider.connections import open_ledger, warehouse_to_end
 from airflow_backfill_provider.ledger.states import RELEASES_LOCK
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.trail import VALUES
 from airflow_backfill_provider.operators.report_files import write_report
-from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.ending import accept, give_up
 from airflow_backfill_provider.steps.open_runs import open_run_lines
 from airflow_backfill_provider.steps.report import summarise
+from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.steps.throttle import waiting_for
 from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.steps.way_on import way_on
@@ -90,13 +91,10 @@ def accept_published(args: Namespace) -> None:
 
 def _end(args: Namespace, how: Callable[[Work, str], None]) -> None:
     with plain_errors(), open_ledger() as ledger:
-        plan = Plan.from_document(ledger.plan(args.backfill_id).document)
-        warehouse = warehouse_for(plan.spec)
-        work = Work(plan.spec, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli")
-        try:
+        planned = stored_plan(ledger, args.backfill_id).spec
+        with closing(warehouse_to_end(planned)) as warehouse:
+            work = Work(planned, args.backfill_id, warehouse, ledger, f"{getpass.getuser()} via cli")
             how(work, args.reason)
-        finally:
-            warehouse.close()
         backfill = ledger.backfill(args.backfill_id)
         if backfill.state not in RELEASES_LOCK:
             print(

@@ -7,7 +7,7 @@ from argparse import Namespace
 from contextlib import closing
 
 from airflow_backfill_provider.cli.failure import plain_errors
-from airflow_backfill_provider.connections import is_connection, open_ledger, warehouse_to_undo
+from airflow_backfill_provider.connections import is_connection, open_ledger, warehouse_to_end
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.operators.report_files import try_to_write_report
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -21,7 +21,7 @@ def rollback(args: Namespace) -> None:
     with plain_errors(), open_ledger() as ledger:
         planned = stored_plan(ledger, args.backfill_id).spec
         through = args.conn_id or _planned_connection(planned, args.backfill_id)
-        with closing(warehouse_to_undo(planned, through)) as warehouse:
+        with closing(warehouse_to_end(planned, through)) as warehouse:
             by = f"{getpass.getuser()} via cli"
             is_dead = args.publish_is_dead
             work = Work(planned, args.backfill_id, warehouse, ledger, by, publish_is_dead=lambda: is_dead)

@@ -69,7 +69,7 @@ class RollbackOperator(BackfillOperator):
             return asdict(result)
 
     def open_warehouse(self, ledger: Ledger, backfill_id: str) -> Warehouse:
-        from airflow_backfill_provider.connections import is_connection, warehouse_to_undo
+        from airflow_backfill_provider.connections import is_connection, warehouse_to_end
         from airflow_backfill_provider.steps.stored import stored_plan
 
         planned, own = stored_plan(ledger, backfill_id).spec, self.spec.compute.conn_id
@@ -83,7 +83,7 @@ class RollbackOperator(BackfillOperator):
                 own,
             )
             self._through = own
-        return warehouse_to_undo(planned, self._through)
+        return warehouse_to_end(planned, self._through)
 
     def _asked(self, context: Context, name: str) -> bool:
         own = getattr(self, name)
