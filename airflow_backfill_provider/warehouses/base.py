@@ -1,6 +1,6 @@
-"""What the product asks of an engine: about ten promises, not SQL.
+"""What the product asks of an engine: promises, not SQL.
 
-Every promise has one contract test that runs on every engine (``tests/contract``). Guards live inside the
+Every promise has one set of contract tests that runs on every engine (``tests/contract``). Guards live inside the
 adapter, so that no caller can skip them. The set-based verbs take many partitions and answer per partition from
 one statement.
 """

@@ -129,7 +129,8 @@ class PostgresWarehouse(RelationalWarehouse[Session]):
             rows_per_second=_ROWS_PER_SECOND,
             replaced_per_second=_REPLACED_PER_SECOND,
             unproven=(
-                "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it.",
+                "While the publish runs, nobody else can write the table (SHARE ROW EXCLUSIVE); everybody can read it, but for the "
+                "moment in which it adds columns or exchanges partitions (ACCESS EXCLUSIVE).",
                 "Rows are compared by 64-bit hashes, and values that PostgreSQL calls equal are identical: 1.0 and 1.00, "
                 "24 hours and one day, citext in any case.",
             ),

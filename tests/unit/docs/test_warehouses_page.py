@@ -35,6 +35,7 @@ def test_the_page_says_of_each_engine_what_it_says_of_itself(engine: type[Engine
     finally:
         warehouse.close()
     assert re.findall(r"`(\w+)`", BY_TITLE["Mechanisms"][engine.name]) == sorted(capabilities.mechanisms)
+    assert BY_TITLE["Not proven"][engine.name] == " ".join(capabilities.unproven)
     assert BY_TITLE["Workers"][engine.name] == ("one host" if capabilities.one_host else "any host")
     for promise in PROMISES.values():
         assert re.match(r"\d+ tests|not offered", BY_TITLE[promise][engine.name])
