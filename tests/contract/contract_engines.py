@@ -414,7 +414,8 @@ def _ddl(sql: str) -> list[str]:
     if isinstance(tree, exp.Insert) and isinstance(tree.expression, exp.Union):
         # Each SELECT of it would be a task and a file of its own.
         rows = tree.expression.sql("databricks")
-        return [f"INSERT INTO {tree.this.sql('databricks')} SELECT /*+ COALESCE(1) */ * FROM ({rows}) AS r"]
+        into = "OVERWRITE" if tree.args.get("overwrite") else "INTO"
+        return [f"INSERT {into} {tree.this.sql('databricks')} SELECT /*+ COALESCE(1) */ * FROM ({rows}) AS r"]
     if not isinstance(tree, exp.Create):
         return [tree.sql("databricks")]
     checks = []
