@@ -453,11 +453,11 @@ class Ledger:
             backfill_rows.read(connection, backfill_id)
             return trail.last_sequence(connection, backfill_id)
 
-    def events(self, backfill_id: str, action: str | None = None) -> list[EventRecord]:
-        """The audit trail of a backfill, oldest first; only the lines of one action when it is given."""
+    def events(self, backfill_id: str, *actions: str) -> list[EventRecord]:
+        """The audit trail of a backfill, oldest first; only the lines of these actions when any is given."""
         with self._read() as connection:
             backfill_rows.read(connection, backfill_id)
-            return trail.read_events(connection, backfill_id, action)
+            return trail.read_events(connection, backfill_id, *actions)
 
     def claim_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
         """Claim spans of the backfill's target for it; nothing happens when it owns them already.

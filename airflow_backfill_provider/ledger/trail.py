@@ -53,15 +53,24 @@ def add_events(
     connection.execute(insert(EventRow), [{**common, "detail": dict(detail)} for detail in details])
 
 
-def read_events(connection: Connection, backfill_id: str, action: str | None) -> list[EventRecord]:
-    """The trail of one backfill, oldest first; of one action when it is given."""
-    wanted = [EventRow.backfill_id == backfill_id, *([EventRow.action == action] if action is not None else [])]
+def read_events(connection: Connection, backfill_id: str, *actions: str) -> list[EventRecord]:
+    """The trail of one backfill, oldest first; of these actions when any is given."""
+    wanted = [EventRow.backfill_id == backfill_id, *([EventRow.action.in_(actions)] if actions else [])]
     rows = connection.execute(
         select(EventRow.sequence, EventRow.backfill_id, EventRow.at, EventRow.action, EventRow.actor, EventRow.detail)
         .where(*wanted)
         .order_by(EventRow.sequence)
     )
     return [EventRecord(*row) for row in rows]
+
+
+def under_newest_plan(events: Sequence[EventRecord], action: str) -> list[EventRecord]:
+    """The lines of this action since the plan was last revised; ``events`` are oldest first, and have the revisions.
+
+    A revision may keep every hash: when all is staged again because what is outside the spec was mended.
+    """
+    revised = max((event.sequence for event in events if event.action == REVISED_EVENT), default=0)
+    return [event for event in events if event.action == action and event.sequence > revised]
 
 
 def read_publishers(connection: Connection, backfill_id: str) -> list[AirflowTask | None]:

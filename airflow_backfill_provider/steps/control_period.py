@@ -12,7 +12,7 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.aside import aside
-from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared
 from airflow_backfill_provider.steps.proved_before import proved_before
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -40,7 +40,7 @@ def hold_control(work: Work) -> tuple[Control, ...]:
     if not wanted:
         return ()
     require_approval(work, plan, Gate.PLAN)
-    found = compared_in(work.ledger.events(work.backfill_id, CONTROL_EVENT), plan)
+    found = compared(work.ledger, plan)
     counts = work.ledger.counts(work.backfill_id)
     if not any(counts[state] for state in _WRITTEN):
         pending = [one for one in wanted if one.key not in found or not found[one.key].held]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_backfill_provider.ledger.records import EventRecord
+from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import REVISED_EVENT, under_newest_plan
 from airflow_backfill_provider.plan import Plan
 
 CONTROL_EVENT = "control_compared"
@@ -56,11 +58,16 @@ class Control:
         return f"{self.partition}: {', '.join(parts)}"
 
 
+def compared(ledger: Ledger, plan: Plan) -> dict[str, Control]:
+    """The latest result of each control partition under this very plan, by key."""
+    return compared_in(ledger.events(plan.backfill_id, CONTROL_EVENT, REVISED_EVENT), plan)
+
+
 def compared_in(events: Sequence[EventRecord], plan: Plan) -> dict[str, Control]:
-    """The latest result of each control partition under this very plan, by key; ``events`` are oldest first."""
+    """The same from events that were read already, oldest first, revisions among them."""
     found = {}
-    for event in events:
+    for event in under_newest_plan(events, CONTROL_EVENT):
         detail: dict[str, Any] = dict(event.detail)
-        if event.action == CONTROL_EVENT and detail.pop("plan_hash") == plan.plan_hash:
+        if detail.pop("plan_hash") == plan.plan_hash:
             found[detail["partition"]] = Control(**detail)
     return found

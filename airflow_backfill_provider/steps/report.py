@@ -15,7 +15,7 @@ from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT, WRITE_BLOCK_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
-from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared_in
+from airflow_backfill_provider.steps.controlled import Control, compared
 from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
 from airflow_backfill_provider.steps.expectation import Expectation, expectation
 from airflow_backfill_provider.steps.gates import Inspection, inspections
@@ -159,7 +159,7 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
     records = ledger.partitions(backfill_id)
     evidence = ledger.evidence(backfill_id)
     moved = [move for key in plan.keys if (move := _moved(key, evidence.get(key, ()))).rows]
-    controls = compared_in(ledger.events(backfill_id, CONTROL_EVENT), plan)
+    controls = compared(ledger, plan)
     failed = (PartitionState.REJECTED, PartitionState.PENDING, PartitionState.STAGING)
     return Summary(
         backfill=backfill,

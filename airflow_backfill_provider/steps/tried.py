@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import REVISED_EVENT, under_newest_plan
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.steps.rehearsal import Rehearsal
 
@@ -33,13 +34,13 @@ class Trial:
 
 def trial_of(ledger: Ledger, plan: Plan) -> Trial | None:
     """The trial that passed under this very plan; None when none did."""
-    return passed_in(ledger.events(plan.backfill_id, TRIAL_EVENT), plan)
+    return passed_in(ledger.events(plan.backfill_id, TRIAL_EVENT, REVISED_EVENT), plan)
 
 
 def passed_in(events: Sequence[EventRecord], plan: Plan) -> Trial | None:
-    """The same from events that were read already, oldest first."""
-    for event in reversed(events):
-        if event.action == TRIAL_EVENT and event.detail.get("plan_hash") == plan.plan_hash:
+    """The same from events that were read already, oldest first, revisions among them."""
+    for event in reversed(under_newest_plan(events, TRIAL_EVENT)):
+        if event.detail.get("plan_hash") == plan.plan_hash:
             detail: dict[str, Any] = dict(event.detail)
             rehearsal: dict[str, Any] = dict(detail.pop("rehearsal"))
             beside = tuple(rehearsal.pop("neighbours"))

@@ -214,3 +214,20 @@ def test_a_tolerance_is_of_a_column_of_numbers_that_is_compared(world: World) ->
 def test_a_control_period_names_partitions(partitions: list[str], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         make_spec(control_period={"partitions": partitions})
+
+
+def test_a_restage_because_something_outside_the_spec_was_mended_proves_trial_and_control_anew(held: World) -> None:
+    scoped = held.scope(**RANGE)
+    held.try_one()
+    held.hold_control()
+    held.engine.execute(f"UPDATE raw.orders SET amount = amount + 1 WHERE order_date = DATE '{CONTROL[1]}'")
+
+    again = held.scope(backfill_id=held.id, restage=True)
+
+    assert again.plan.plan_hash == scoped.plan.plan_hash, "nothing that the plan knows of differs"
+    assert Report(held).rows("control_period.csv")[0]["outcome"] == "not computed"
+    assert held.try_one().tried
+    assert not held.try_one().tried
+    with pytest.raises(ControlMoved) as moved:
+        held.hold_control()
+    assert moved.value.moved == (CONTROL[1],)
