@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from airflow_backfill_provider.checks.moved import is_matched
 from airflow_backfill_provider.checks.outcome import Outcome, Verdict
 from airflow_backfill_provider.ledger.records import Approval, BackfillRecord, EventRecord, PartitionRecord
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
@@ -89,7 +90,7 @@ class Line:
         """What the comparison by key found; None when it was not made of the rows that are staged now."""
         for entry in self.evidence:
             if entry["kind"] == DIFF_EVIDENCE:
-                if any(value for name, value in entry.items() if name.endswith("_keys")):
+                if not is_matched(entry):
                     return Compared(None, None, None, None)
                 return Compared(*(entry[name] for name in ("identical", "changed", "added", "removed")))
         return None

@@ -11,7 +11,7 @@ from airflow_backfill_provider.checks.findings import Side
 from airflow_backfill_provider.checks.fold import RangeDiff, fold, folds, from_recorded, to_recorded
 from airflow_backfill_provider.checks.like_trial import judge_like_trial
 from airflow_backfill_provider.checks.metrics import metric_of_check, metrics_for, metrics_for_range
-from airflow_backfill_provider.checks.moved import judge_moved, judge_target, judge_units
+from airflow_backfill_provider.checks.moved import is_matched, judge_moved, judge_target, judge_units
 from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.checks.row_diff import with_columns
 from airflow_backfill_provider.errors import PublishRefused, SpecError, StageChanged, WarehouseError
@@ -194,11 +194,12 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
 def _whereabouts(work: Work, plan: Plan, staged: Staged, diffs: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     """Whether the published keys come out again, each in its own partition; rows are matched only where both kinds differ."""
     bounded = any(isinstance(one, CompareRows) and one.max_removed is not None for one in plan.spec.comparisons)
-    same_table = judge_target(diffs, removal_is_bounded=bounded)
+    same_table = judge_target(diffs, removal_is_bounded=bounded, keeps_unmatched=plan.spec.publish.keep_unmatched)
     outcomes = [same_table] if same_table is not None else []
     # A key that holds the partition column is another key in another partition.
     if plan.target.partition_by not in plan.target.key:
-        may_move = all(any(diff[what] for diff in diffs) for what in ("added", "removed"))
+        # Where keys are NULL or repeat, the comparison does not say whether one came or went.
+        may_move = all(any(diff[what] or not is_matched(diff) for diff in diffs) for what in ("added", "removed"))
         moves = work.warehouse.moved_keys(plan.target, Published(), staged, plan.partitions) if may_move else {}
         outcomes.append(judge_moved(moves))
         if (unit := plan.spec.publish.unit) != "range":
@@ -310,7 +311,7 @@ def adds_no_key(work: Work, plan: Plan) -> bool:
 
 def _adds_no_key(diff: Mapping[str, Any]) -> bool:
     """Whether rows could be matched and none was added; a faulty diff proves nothing."""
-    return not any(value for name, value in diff.items() if name == "added" or name.endswith("_keys"))
+    return is_matched(diff) and not diff["added"]
 
 
 def _diff_evidence(diff: RowDiff) -> dict[str, Any]:

@@ -691,7 +691,7 @@ class Warehouse(Protocol):
         """How many keys are in one partition of the old rows and in another of the new ones, by the keys of both; from one
         statement.
 
-        For sides whose keys :meth:`compare` found unique in each partition; an answer about others means nothing.
+        A key that stands more than once in a partition counts once, and one with a NULL in it never.
         """
         ...
 

@@ -204,3 +204,18 @@ def test_a_key_in_another_partition_is_counted_by_where_it_was_and_where_it_is(o
     found = orders.warehouse.moved_keys(orders.target, Published(), staged, (first, second, third))
     assert found == {(RANGE[0], RANGE[2]): 2, (RANGE[1], RANGE[2]): 1}
     assert orders.warehouse.moved_keys(orders.target, Published(), Published(), (first, second, third)) == {}
+
+
+def test_a_key_that_repeats_counts_once_where_it_moved_and_one_that_is_null_never(orders: World) -> None:
+    first, second, third = days(*RANGE)
+    left = next(row for row in ROWS if row[1] == RANGE[0])
+    orders.engine.execute(
+        f"INSERT INTO analytics.orders SELECT * FROM analytics.orders WHERE order_id = {left[0]}",
+        f"INSERT INTO analytics.orders SELECT * FROM analytics.orders WHERE order_id = {left[0]}",
+        f"UPDATE analytics.orders SET order_id = NULL WHERE order_id = {next(r[0] for r in ROWS if r[1] == RANGE[1])}",
+    )
+    moved = [(left[0], RANGE[2], *left[2:]), (None, RANGE[2], *left[2:])]
+    staged = orders.stage_rows({RANGE[0]: [], RANGE[1]: [], RANGE[2]: moved})
+
+    found = orders.warehouse.moved_keys(orders.target, Published(), staged, (first, second, third))
+    assert found == {(RANGE[0], RANGE[2]): 1}

@@ -8,7 +8,7 @@ Column names are compared as written, except that staged columns find the target
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -357,9 +357,14 @@ class MemoryWarehouse:
         self, target: Target, old: Rows, new: Rows, partitions: Sequence[Partition]
     ) -> dict[tuple[str, str], int]:
         before, after = self._split(target, old, partitions), self._split(target, new, partitions)
-        was = {key: name for name, table in before.items() for key in in_order(table, target.key) if None not in key}
-        keys = [(name, key) for name, table in after.items() for key in in_order(table, target.key)]
-        return dict(Counter((was[key], name) for name, key in keys if was.get(key, name) != name))
+        was, now = (
+            [(name, key) for name, table in side.items() for key in set(in_order(table, target.key)) if None not in key]
+            for side in (before, after)
+        )
+        came = defaultdict(list)
+        for name, key in now:
+            came[key].append(name)
+        return dict(Counter((left, name) for left, key in was for name in came[key] if name != left))
 
     def keep_sample(
         self, target: Target, backfill_id: str, old: Rows, new: Rows, partitions: Sequence[Partition], what: SampleOf

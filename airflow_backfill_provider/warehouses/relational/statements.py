@@ -326,7 +326,8 @@ def moved_keys(buckets: Buckets, target: Target, old: Sequence[Piece], new: Sequ
     picks = [f"r.{quote(name)} AS {key}" for name, key in zip(target.key, keys, strict=True)]
     sides = [buckets.select_all(pieces, picks) for pieces in (old, new)]
     match = " AND ".join(f"o.{name} = n.{name}" for name in keys)
-    return f"SELECT o.b, n.b, count(*) FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} WHERE o.b <> n.b GROUP BY o.b, n.b"
+    count = f"count(DISTINCT ({', '.join(f'n.{name}' for name in keys)}))"
+    return f"SELECT o.b, n.b, {count} FROM ({sides[0]}) AS o JOIN ({sides[1]}) AS n ON {match} WHERE o.b <> n.b GROUP BY o.b, n.b"
 
 
 def _differ(old: str, new: str, tolerance: Decimal | None) -> str:

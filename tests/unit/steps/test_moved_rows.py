@@ -58,3 +58,53 @@ def test_a_range_of_which_no_key_comes_out_again_asks_for_the_wrong_target_unles
     for day in DAYS[:3]:
         validate_batch(world.work(), [day])
     assert validate_range(world.work()) == 3
+
+
+def publish_twice(world: World, *days: str) -> None:
+    """An order of each of these days, not its first, stands twice."""
+    for day in days:
+        last = f"(SELECT max(order_id) FROM analytics.orders WHERE order_date = DATE '{day}')"
+        world.engine.execute(f"INSERT INTO analytics.orders SELECT * FROM analytics.orders WHERE order_id = {last}")
+
+
+def test_partitions_whose_published_keys_repeat_prove_no_key_to_come_out_again(world: World) -> None:
+    publish_twice(world, DAYS[1])
+    world.spec = spec_of(RENUMBERED)
+    with pytest.raises(
+        ValidationFailed, match=r"0 of 12 published keys come out again; 1 partitions are left out, whose"
+    ):
+        world.prepare(**RANGE)
+
+
+def test_where_no_partition_can_be_matched_nobody_says_that_published_keys_come_out_again(world: World) -> None:
+    publish_twice(world, *DAYS[:3])
+    world.spec = spec_of(RENUMBERED)
+    world.prepare(**RANGE)
+    found = of_kind(world, "same_table")
+    assert (found["verdict"], found["found"]) == ("warn", "not known")
+    assert found["detail"].startswith(
+        "3 partitions are left out, whose published keys are NULL or repeat, and the others"
+    )
+
+
+def test_rows_that_move_out_of_a_partition_whose_keys_repeat_are_named_and_each_key_counts_once(world: World) -> None:
+    publish_twice(world, DAYS[0])
+    world.spec = spec_of(SHIFTED)
+    world.prepare(**RANGE)
+    found = of_kind(world, "moved_rows")
+    assert (found["verdict"], found["found"]) == ("warn", "5 rows moved")
+
+
+def test_rows_that_are_kept_do_not_prove_that_published_keys_come_out_again(world: World) -> None:
+    keeping = {"publish": {"mechanism": "merge", "keep_unmatched": True}, "source": None, "compare": []}
+    world.spec = make_spec(transform={"sql": RENUMBERED}, **keeping)
+    world.prepare(**RANGE)
+    found = of_kind(world, "same_table")
+    assert (found["verdict"], found["found"]) == ("warn", "not known")
+    assert found["detail"].startswith("keep_unmatched keeps every published row")
+
+    world.run_id = "run 2"
+    world.spec = make_spec(**keeping)
+    world.prepare(start_date=DAYS[3], end_date=DAYS[4])
+    found = of_kind(world, "same_table")
+    assert (found["verdict"], found["found"]) == ("pass", "2 of 12 published keys come out again, changed")

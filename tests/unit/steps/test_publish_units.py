@@ -255,6 +255,13 @@ def test_a_key_that_moves_to_an_earlier_unit_is_rejected_before_anything_is_writ
     assert receipts(world) == []
 
 
+def test_a_move_to_an_earlier_unit_is_seen_where_published_keys_repeat(world: World) -> None:
+    world.engine.execute("INSERT INTO analytics.orders SELECT * FROM analytics.orders WHERE order_id = 405")
+    world.spec = make_spec(**BY_WEEK, **moving(401, DAYS[1]))
+    with pytest.raises(ValidationFailed, match=rf"from {DAYS[4]} to {DAYS[1]} \(1\)\. "):
+        world.prepare()
+
+
 @pytest.mark.parametrize(
     ("unit", "order", "to"), [("week", 101, DAYS[4]), ("range", 401, DAYS[1]), ("week", 301, DAYS[5])]
 )
