@@ -187,10 +187,24 @@ class Facts:
         return self.backfill.state if self.way_back_ended is None else BackfillState.COMPLETED
 
     @property
+    def to_write(self) -> tuple[Line, ...]:
+        """The partitions of which other rows are staged than were published, or of which it is not known yet."""
+        return tuple(line for line in self.lines if line.differs)
+
+    @property
+    def written(self) -> tuple[Line, ...]:
+        """Those whose published rows it replaced by others, now or until they were put back."""
+        return tuple(line for line in self.to_write if line.state in _WRITTEN)
+
+    @property
     def wrote(self) -> bool:
         """Whether it replaced published rows by others, now or until they were put back."""
-        written = (PartitionState.PUBLISHED, PartitionState.ROLLED_BACK)
-        return any(line.state in written and line.differs for line in self.lines)
+        return bool(self.written)
+
+    @property
+    def wrote_all(self) -> bool:
+        """Whether it did so wherever rows differ."""
+        return self.wrote and len(self.written) == len(self.to_write)
 
     @property
     def verified(self) -> bool:
@@ -209,6 +223,7 @@ class Facts:
         return max([self.backfill.updated_at, *(event.at for event in self.events)])
 
 
+_WRITTEN = (PartitionState.PUBLISHED, PartitionState.ROLLED_BACK)
 _WORST_FIRST = (Verdict.FAIL, Verdict.ERROR, Verdict.WARN, Verdict.PASS)
 
 

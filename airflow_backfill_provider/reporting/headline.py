@@ -34,7 +34,7 @@ def headline(facts: Facts, measures: tuple[Series, ...]) -> Headline:
     """The page's first lines; claims only what the ledger shows."""
     badge, tone, reach = _reach(facts)
     since = "; all of it was taken back since" if facts.backfill.state is BackfillState.ROLLED_BACK else ""
-    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_queries(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
+    sentence = f"{facts.plan.target.table}, {range_of(facts.plan)}: {_extent(facts)}{_so_far(facts)}{_queries(facts)}{_amounts(facts, measures)}{_control(facts)}{since}."
     if facts.plan.request.drill:
         return _drill(facts)
     move = facts.moved_to(facts.backfill.state)
@@ -62,9 +62,18 @@ def _extent(facts: Facts) -> str:
     if not changed and not added and not removed:
         return f"none of {counted(old, 'row')} differs from what was published, none is added or removed{where}"
     if not old:
-        return f"{counted(added, 'row')} {'added' if facts.wrote else 'would be added'} where there were none{where}"
-    verb = "changed" if facts.wrote else "would change"
+        return (
+            f"{counted(added, 'row')} {'added' if facts.wrote_all else 'would be added'} where there were none{where}"
+        )
+    verb = "changed" if facts.wrote_all else "would change"
     return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
+
+
+def _so_far(facts: Facts) -> str:
+    """How many partitions are written, while some are and others are not."""
+    if not facts.wrote or facts.wrote_all:
+        return ""
+    return f"; written so far: {len(facts.written):,} of {counted(len(facts.to_write), 'partition')}"
 
 
 def _queries(facts: Facts) -> str:
@@ -96,7 +105,7 @@ def _amounts(facts: Facts, measures: tuple[Series, ...]) -> str:
     """What became of the numbers that the spec watches, as far as they follow for the whole range."""
     whole = [one for one in measures if one.total.delta is not None]
     moved = [one for one in whole if one.total.delta]
-    rises, falls = ("rose", "fell") if facts.wrote else ("would rise", "would fall")
+    rises, falls = ("rose", "fell") if facts.wrote_all else ("would rise", "would fall")
     parts = [
         f"the {one.name} {rises if (one.total.delta or 0) > 0 else falls} by {number(one.total.moved)}, "
         f"from {number(one.total.old)} to {number(one.total.new)}"
@@ -108,7 +117,7 @@ def _amounts(facts: Facts, measures: tuple[Series, ...]) -> str:
 
 
 def _stays(facts: Facts, count: int) -> str:
-    return "stayed" if facts.wrote else "stays" if count == 1 else "stay"
+    return "stayed" if facts.wrote_all else "stays" if count == 1 else "stay"
 
 
 def _reach(facts: Facts) -> tuple[str, str, str]:

@@ -210,7 +210,10 @@ def test_a_range_that_was_right_already_is_not_called_published(measured: World)
 
 
 def test_a_range_published_in_part_is_called_a_mixture(world: World) -> None:
-    world.spec = make_spec(publish={"lock_timeout": "2s", "unit": "day"})
+    world.spec = make_spec(
+        publish={"lock_timeout": "2s", "unit": "day"},
+        compare=[{"sum": {"column": "amount", "change_between": ["-20%", "0%"]}}],
+    )
     world.prepare()
     asked = iter(range(5))
 
@@ -224,6 +227,12 @@ def test_a_range_published_in_part_is_called_a_mixture(world: World) -> None:
     conclude(world.work())
     report = Report(world)
     assert "Only 3 of 10 partitions are published: readers see a mixture of new and old rows." in report.text
+    assert (
+        "10 of 60 rows would change, none added, none removed; written so far: 3 of 10 partitions; the "
+        in report.sentence
+    )
+    assert " would fall by " in report.sentence
+    assert not {"changed", "fell", "rose", "stayed"} & set(report.sentence.split())
     assert "airflow dags trigger rollback__orders" in report.text
 
 
