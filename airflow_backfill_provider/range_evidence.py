@@ -31,7 +31,7 @@ class Boundary(Frozen):
     inside: float | None = None
     """The averages beyond the candidate, and within."""
     is_shown: bool = True
-    """Whether there are partitions beyond this end at all."""
+    """Whether enough numbers are known beyond this end to tell another level from noise."""
 
     @property
     def agrees(self) -> bool:
@@ -40,7 +40,7 @@ class Boundary(Frozen):
 
     def __str__(self) -> str:
         if not self.is_shown:
-            return f"{self.side} {self.confirmed}; there is nothing beyond it to look at"
+            return f"{self.side} {self.confirmed}; too few numbers are known beyond it to say anything"
         if self.candidate is None:
             return f"{self.side} {self.confirmed}; the number shows no clear change there"
         seen = "as the number says" if self.agrees else f"the number says {self.candidate}"
@@ -92,8 +92,8 @@ def look_at_range(
     start, end = len(before), len(before) + len(inside)
     least = min(2, len(inside))
     boundaries = (
-        _boundary("start", first, series[: start + near], values[: start + near], least, is_shown=bool(before)),
-        _boundary("end", last, series[end - near :], values[end - near :], least, is_shown=bool(after)),
+        _boundary("start", first, series[: start + near], values[: start + near], least, values[:start]),
+        _boundary("end", last, series[end - near :], values[end - near :], least, values[end:]),
     )
     points = tuple(
         Point(key=one.key, value=value, in_range=start <= place < end)
@@ -148,12 +148,13 @@ def _boundary(
     series: Sequence[Partition],
     values: Sequence[float | None],
     least: int,
-    *,
-    is_shown: bool,
+    beyond: Sequence[float | None],
 ) -> Boundary:
-    step = find_step(values, least) if is_shown else None
+    known = sum(value is not None for value in beyond)
+    step = find_step(values, least) if known else None
     if step is None:
-        return Boundary(side=side, confirmed=confirmed.key, candidate=None, is_shown=is_shown)
+        # A single number beyond an end never makes a clear change, however far off it is.
+        return Boundary(side=side, confirmed=confirmed.key, candidate=None, is_shown=known >= least)
     if side == "start":
         place, outside, inside = step.place, step.before, step.after
     else:

@@ -93,6 +93,26 @@ def test_beyond_the_last_day_that_is_over_nothing_is_looked_for(bounded: World) 
     assert not plan.range_found.boundaries[1].is_shown
 
 
+def test_one_day_beyond_the_end_is_too_few_to_say_that_nothing_changes_there(bounded: World) -> None:
+    bounded.now = bounded.now.replace(month=3, day=9)
+    plan = planned(bounded, WRONG[0], WRONG[-1])
+    assert cautions(plan) == []
+    text = preview(plan)
+    assert f"end {WRONG[-1]}; too few numbers are known beyond it to say anything" in text
+
+
+def test_one_day_beyond_an_end_is_enough_to_see_a_change_within(bounded: World) -> None:
+    bounded.spec, bounded.now = make_spec(range=evidence(margin=5)), bounded.now.replace(month=3, day=11)
+    (narrower,) = cautions(planned(bounded, WRONG[0], DAYS[8]))
+    assert "the bug is narrower than the range" in narrower
+    assert f"says {WRONG[-1]}, 2 partitions before it" in narrower
+
+
+def test_days_without_rows_beyond_an_end_are_no_numbers(bounded: World) -> None:
+    bounded.engine.execute(f"DELETE FROM analytics.orders WHERE order_date > DATE '{WRONG[-1]}'")
+    assert cautions(planned(bounded, WRONG[0], WRONG[-1])) == []
+
+
 def test_only_partitions_with_affected_rows_are_planned_and_the_others_are_listed(bounded: World) -> None:
     condition = "order_id % 100 = 0 AND amount IS NOT NULL"
     bounded.spec = make_spec(range={"affected_when": condition})
