@@ -103,7 +103,7 @@ def test_one_day_beyond_the_end_is_too_few_to_say_that_nothing_changes_there(bou
 
 def test_one_day_beyond_an_end_is_enough_to_see_a_change_within(bounded: World) -> None:
     bounded.spec, bounded.now = make_spec(range=evidence(margin=5)), bounded.now.replace(month=3, day=11)
-    (narrower,) = cautions(planned(bounded, WRONG[0], DAYS[8]))
+    (narrower,) = [text for text in cautions(planned(bounded, WRONG[0], DAYS[8])) if "the range starts" not in text]
     assert "the bug is narrower than the range" in narrower
     assert f"says {WRONG[-1]}, 2 partitions before it" in narrower
 
