@@ -5,5 +5,6 @@
     client    connections by the real client
     bounds    what no statement of the product may be
     tables    the tables of the shared Spark, emptied fast
+    fake      a connection whose answers a test makes up
     shop      a published table there, for tests of the adapter alone
 """

@@ -15,7 +15,7 @@ from airflow_backfill_provider.errors import SpecError, TransformRefused
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.clocks import Reading
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
-from airflow_backfill_provider.warehouses.databricks.errors import is_absent, message
+from airflow_backfill_provider.warehouses.databricks.errors import is_about_the_statement, is_absent, message
 from airflow_backfill_provider.warehouses.databricks.session import Session
 from airflow_backfill_provider.warehouses.databricks.types import canonical, is_hashable
 from airflow_backfill_provider.warehouses.relational.tables import Place, Table, no_table
@@ -205,5 +205,7 @@ def select_columns(session: Session, select: str) -> tuple[Column, ...]:
     try:
         described = session.run(f"DESCRIBE QUERY {text}")
     except Error as exc:
+        if not is_about_the_statement(exc):
+            raise
         raise TransformRefused(f"Databricks cannot bind the transform: {message(exc)}") from exc
     return tuple(Column(str(name), canonical(str(data_type))) for name, data_type, *_ in described)

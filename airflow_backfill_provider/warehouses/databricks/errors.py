@@ -46,6 +46,12 @@ def is_forbidden(error: Exception) -> bool:
     return _FORBIDDEN.search(str(error)) is not None
 
 
+def is_about_the_statement(error: Exception) -> bool:
+    """Whether an error says something of the statement that ended in it: a connection that was lost does not, nor does a right
+    that the login has not."""
+    return not isinstance(error, RequestError) and not is_forbidden(error)
+
+
 def is_name_mismatch(error: Exception) -> bool:
     """Whether a statement named a column that a query does not return, or counted on another number of them."""
     return _NAME_MISMATCH.search(str(error)) is not None

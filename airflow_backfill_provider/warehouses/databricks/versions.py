@@ -14,7 +14,7 @@ from airflow_backfill_provider.errors import SpecError, VersionGone
 from airflow_backfill_provider.warehouses.base import Versions
 from airflow_backfill_provider.warehouses.databricks.catalog import describe_table
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
-from airflow_backfill_provider.warehouses.databricks.errors import message
+from airflow_backfill_provider.warehouses.databricks.errors import is_about_the_statement, message
 from airflow_backfill_provider.warehouses.databricks.session import Session
 from airflow_backfill_provider.warehouses.history import (
     Commit,
@@ -50,6 +50,8 @@ def require_versions(session: Session, versions: Versions) -> None:
         try:
             session.run(f"SELECT 1 FROM {table}{as_of(version)} LIMIT 0")
         except Error as exc:
+            if not is_about_the_statement(exc):
+                raise
             raise VersionGone(
                 f"{name} can no longer be read at version {version}, which the plan pinned: {message(exc)}"
             ) from exc
