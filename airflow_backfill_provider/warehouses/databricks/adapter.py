@@ -280,8 +280,12 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
                 (published,) = self._pieces(session, target, Published(), partitions)
                 self._storage.create_like(session, location, backfill_id, published.table)
                 names = ", ".join(f"r.{SPELLING.quote(name)}" for name in target.column_names)
+                within = SPELLING.within(
+                    DIALECT.ordered(SPELLING.quote(target.partition_by), target.clock), partitions, target.clock
+                )
+                # The connector sends a statement again when the connection breaks under it.
                 session.run(
-                    f"INSERT INTO {self._storage.sql(location)} BY NAME "
+                    f"INSERT INTO {self._storage.sql(location)} BY NAME REPLACE WHERE {within} "
                     f"SELECT {names} FROM {published.table} AS r WHERE {published.predicate}"
                 )
             yield Shadow(self, replace(target, table=f"{self._storage.schema}.{location}"))

@@ -71,7 +71,6 @@ class DatabricksStage:
         self._method = method
         self._rows = storage.sql(location)
         self._exists = False
-        self._tried: set[Partition] = set()
         self._kept: set[Partition] = set()
 
     @property
@@ -86,13 +85,12 @@ class DatabricksStage:
             recomputes = tuple(self._selecting(recompute, landings) for recompute in recomputes)
             selects = [(recompute, self._text(recompute)) for recompute in recomputes]
             self._create()
-            again = not self._tried.isdisjoint(partitions)
-            self._tried.update(partitions)
             rows = " UNION ALL ".join(self._keyed(recompute, text) for recompute, text in selects)
-            # Also after an error: it may have come when the rows were committed already.
-            replaced = f" REPLACE WHERE {KEY} IN ({_keys(partitions)})" if again else ""
+            # Never beside what is there: after an error the rows may be committed, and the connector sends a statement again when
+            # the connection breaks under it.
+            replaced = f"REPLACE WHERE {KEY} IN ({_keys(partitions)})"
             try:
-                self._insert(f"INSERT INTO {self._rows} BY NAME{replaced} {rows}", partitions)
+                self._insert(f"INSERT INTO {self._rows} BY NAME {replaced} {rows}", partitions)
             except Error as exc:
                 raise self._explained(exc, selects) from exc
             staged = self.filled(partitions)

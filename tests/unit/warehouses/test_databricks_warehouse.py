@@ -247,3 +247,40 @@ def test_an_error_of_spark_quotes_no_value_of_a_row(warehouse: Warehouse) -> Non
         shown = "".join(traceback.format_exception(refused.value))
         assert "4111-secret" not in shown
         assert "-98765" not in shown
+
+
+class Repeating:
+    """A connection that sends each statement that writes twice, as the connector does when one breaks under the first."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._connection = client.connect(settings)
+
+    def cursor(self) -> Any:
+        cursor = self._connection.cursor()
+        execute = cursor.execute
+
+        def twice(sql: str) -> Any:
+            if sql.startswith(("INSERT", "CREATE TABLE")):
+                execute(sql)
+            return execute(sql)
+
+        cursor.execute = twice
+        return cursor
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def test_a_statement_that_the_connector_sends_twice_writes_its_rows_once(warehouse: Warehouse, target: Target) -> None:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    other = DatabricksWarehouse(Repeating)
+
+    (entry,) = staged(other, target).partitions
+    with other.open_shadow(target, "b1", [DAY]) as shadow:
+        rehearsed = shadow.warehouse.fingerprint(shadow.target, Published(), [DAY])
+    other.close()
+
+    assert rows(f"SELECT id FROM backfill_staging.{entry.location}") == [(2,)]
+    assert entry.fingerprint.rows == 1
+    assert rehearsed == warehouse.fingerprint(target, Published(), [DAY])
