@@ -66,7 +66,7 @@ class Service:
         try:
             session = self._queries.session(request.sessionHandle.sessionId.guid)
         except KeyError:
-            return ttypes.TExecuteStatementResp(status=_failure("The session is closed."))
+            return ttypes.TExecuteStatementResp(status=_no_session(request.sessionHandle))
         query = self._queries.submit(session, request.statement)
         handle, results = self._begun(query, request.getDirectResults)
         return ttypes.TExecuteStatementResp(status=_SUCCESS, operationHandle=handle, directResults=results)
@@ -75,7 +75,11 @@ class Service:
         schema, table = (
             name.replace("\\_", "_").replace("\\%", "%") for name in (request.schemaName, request.tableName)
         )
-        query = self._queries.columns(self._queries.session(request.sessionHandle.sessionId.guid), schema, table)
+        try:
+            session = self._queries.session(request.sessionHandle.sessionId.guid)
+        except KeyError:
+            return ttypes.TGetColumnsResp(status=_no_session(request.sessionHandle))
+        query = self._queries.columns(session, schema, table)
         handle, results = self._begun(query, request.getDirectResults)
         return ttypes.TGetColumnsResp(status=_SUCCESS, operationHandle=handle, directResults=results)
 
@@ -126,6 +130,14 @@ def _id(handle: ttypes.TOperationHandle) -> str:
 
 def _failure(message: str) -> ttypes.TStatus:
     return ttypes.TStatus(statusCode=ttypes.TStatusCode.ERROR_STATUS, errorMessage=message)
+
+
+def _no_session(handle: ttypes.TSessionHandle) -> ttypes.TStatus:
+    """As Hive's server, whose protocol it is, says it."""
+    return ttypes.TStatus(
+        statusCode=ttypes.TStatusCode.INVALID_HANDLE_STATUS,
+        errorMessage=f"Invalid SessionHandle: SessionHandle [{UUID(bytes=handle.sessionId.guid)}]",
+    )
 
 
 def _status(query: Query) -> ttypes.TGetOperationStatusResp:

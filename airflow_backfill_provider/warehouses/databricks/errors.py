@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 
 from databricks.sql.exc import Error, RequestError
+from urllib3.exceptions import HTTPError
 
 from airflow_backfill_provider.errors import ConnectionLost, PublishRefused, WarehouseError
 
@@ -19,6 +20,7 @@ _BROKEN = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT_VIOLATED)|C
 _ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATALOG_EXCEPTION|CATALOG_NOT_FOUND)")
 _FORBIDDEN = re.compile(r"INSUFFICIENT_PERMISSIONS|PERMISSION_DENIED|UNAUTHORIZED_ACCESS")
 _ASIDE = re.compile(r"\b(stage|backup)__")
+_SESSION_ENDED = re.compile(r"Invalid (Session|Operation)Handle|INVALID_HANDLE")
 _NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
 _AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
 
@@ -67,6 +69,20 @@ def message(error: Exception) -> str:
 def _cause(error: Exception) -> Exception | None:
     """The error to raise ours from; None where a traceback would print values of rows."""
     return None if _VALUES.search(str(error)) else error
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Raise the connector's ``RequestError`` also for what it lets by: its HTTP library's errors, of a connection that breaks
+    while an answer is read, and the warehouse's own of a session that it has ended."""
+    try:
+        yield
+    except Error as exc:
+        if isinstance(exc, RequestError) or not _SESSION_ENDED.search(str(exc)):
+            raise
+        raise RequestError(str(exc)) from exc
+    except (HTTPError, OSError) as exc:
+        raise RequestError(str(exc)) from exc
 
 
 def require_let_in(error: RequestError) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from time import monotonic
 from typing import Any, Protocol
 
 import sqlglot
@@ -16,9 +17,11 @@ from sqlglot.errors import SqlglotError
 
 from airflow_backfill_provider.errors import WarehouseError
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT
-from airflow_backfill_provider.warehouses.databricks.errors import require_let_in
+from airflow_backfill_provider.warehouses.databricks.errors import reaching, require_let_in
 
 _CANCELLED = "CANCELLED"
+_RENEWED_AFTER = timedelta(minutes=10)
+"""Well before the hour that a login by OAuth is good for, and before a warehouse stops for want of work."""
 
 
 class Connection(Protocol):
@@ -34,7 +37,10 @@ Connect = Callable[[Mapping[str, str]], Connection]
 
 
 class Session:
-    """One connection; the caller's own thread runs it, any thread may :meth:`cancel` it."""
+    """One connection at a time; the caller's own thread runs it, any thread may :meth:`cancel` it.
+
+    Each statement stands for itself, so one that comes after the connection was lost, or when it is old, has another one.
+    """
 
     def __init__(self, open_connection: Callable[[], Connection]) -> None:
         self._open = open_connection
@@ -44,20 +50,16 @@ class Session:
         self._begin()
 
     def _begin(self) -> None:
+        self._is_lost = True
         try:
-            self._connection = self._open()
+            with reaching():
+                self._connection = self._open()
         except RequestError as refused:
             require_let_in(refused)
             raise
+        self._is_lost = False
+        self._renewed_at = monotonic() + _RENEWED_AFTER.total_seconds()
         self.run("SET TIME ZONE 'UTC'")
-
-    def begin_again(self) -> None:
-        """Take another connection: a warehouse ends one that nothing was asked on for long.
-
-        :raises WarehouseError: it was cancelled.
-        """
-        self.close()
-        self._begin()
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Execute the statement and return its rows.
@@ -88,6 +90,17 @@ class Session:
     def _rows(self, execute: Callable[[Any], Any], names: list[str] | None = None) -> list[tuple[Any, ...]]:
         if self.is_cancelled:
             raise _cancelled()
+        if self._is_lost or monotonic() > self._renewed_at:
+            self.close()
+            self._begin()
+        try:
+            with reaching():
+                return self._asked(execute, names)
+        except RequestError:
+            self._is_lost = True
+            raise
+
+    def _asked(self, execute: Callable[[Any], Any], names: list[str] | None) -> list[tuple[Any, ...]]:
         with self._connection.cursor() as cursor:
             self._cursor = cursor
             try:
@@ -134,7 +147,8 @@ class Session:
 
     def close(self) -> None:
         """Let go of the connection."""
-        with suppress(Error):
+        # Whatever the connector makes of a session that is gone already.
+        with suppress(Exception):
             self._connection.close()
 
 

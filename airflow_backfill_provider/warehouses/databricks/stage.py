@@ -115,7 +115,6 @@ class DatabricksStage:
             landing = DatabricksLanding(found.place.sql, self._target)
             fill(landing)
             landing.settle()
-            self._session.begin_again()
             yield landing.filled
 
     def filled(self, partitions: Sequence[Partition]) -> tuple[StagedPartition, ...]:

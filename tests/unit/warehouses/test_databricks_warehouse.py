@@ -14,6 +14,7 @@ from databricks_local.shop import (
     DAY,
     TABLE,
     client,
+    create,
     needs_spark,
     open_warehouse,
     opened,
@@ -23,7 +24,7 @@ from databricks_local.shop import (
     select,
 )
 
-from airflow_backfill_provider.errors import BackfillError, PublishRefused, SpecError, TargetMoved, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, ConnectionLost, PublishRefused, SpecError, TargetMoved, WarehouseError
 from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Target, Warehouse
 
 pytestmark = [needs_spark, pytest.mark.spark]
@@ -247,6 +248,23 @@ def test_an_error_of_spark_quotes_no_value_of_a_row(warehouse: Warehouse) -> Non
         shown = "".join(traceback.format_exception(refused.value))
         assert "4111-secret" not in shown
         assert "-98765" not in shown
+
+
+def test_a_session_that_the_warehouse_ended_is_not_used_again() -> None:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
+
+    create()
+    opened: list[Any] = []
+    warehouse = DatabricksWarehouse(lambda settings: opened.append(client.connect(settings)) or opened[-1])
+    warehouse.storage()
+    (idle,) = opened
+    idle.session.backend.close_session(idle.session._session_id)
+
+    with pytest.raises(ConnectionLost, match="Invalid SessionHandle"):
+        warehouse.storage()
+    assert warehouse.storage() == ()
+    assert len(opened) == 2
+    warehouse.close()
 
 
 class Repeating:
