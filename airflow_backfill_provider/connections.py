@@ -186,7 +186,8 @@ def _databricks(conn_id: str, connection: Connection, sharers: int) -> dict[str,
         # The hook knows the ways to log in (OAuth, Azure, AWS); each connection of ours has parameters of its own.
         hook = DatabricksSqlHook(conn_id, session_configuration={**others, **settings})
         hook.extra_parameters = [*hook.extra_parameters, _STAGING_SCHEMA, _STATEMENT_API]
-        return hook.get_conn()
+        with _databricks_errors():
+            return hook.get_conn()
 
     schema = extra.get(_STAGING_SCHEMA)
     return {
@@ -208,7 +209,6 @@ def _statement_api(conn_id: str, extra: Mapping[str, Any]) -> Any:
         return None
     from airflow.providers.databricks.exceptions import DatabricksApiError
     from airflow.providers.databricks.hooks.databricks import DatabricksHook
-    from databricks.sql.exc import RequestError, ServerOperationError
 
     from airflow_backfill_provider.warehouses.databricks.statements import UNKNOWN, StatementApi
 
@@ -218,21 +218,12 @@ def _statement_api(conn_id: str, extra: Mapping[str, Any]) -> Any:
         name: extra[name] for name in ("catalog", "schema") if extra.get(name)
     }
 
-    @contextmanager
-    def calling() -> Iterator[None]:
-        try:
-            yield
-        except DatabricksApiError as error:
-            raise ServerOperationError(str(error)) from error
-        except (AirflowException, OSError) as error:
-            raise RequestError(str(error)) from error
-
     def submit(sql: str) -> str:
-        with calling():
+        with _databricks_errors():
             return str(submitting.post_sql_statement(request | {"statement": sql}))
 
     def look(statement: str) -> tuple[str, str]:
-        with calling():
+        with _databricks_errors():
             try:
                 found = looking.get_sql_statement_state(statement)
             except DatabricksApiError as error:
@@ -242,10 +233,24 @@ def _statement_api(conn_id: str, extra: Mapping[str, Any]) -> Any:
             return str(found.state), str(found.error_message)
 
     def cancel(statement: str) -> None:
-        with calling():
+        with _databricks_errors():
             looking.cancel_sql_statement(statement)
 
     return StatementApi(submit, look, cancel)
+
+
+@contextmanager
+def _databricks_errors() -> Iterator[None]:
+    """Raise the connector's errors for those of Airflow's hooks, whose login may not be had for the moment."""
+    from airflow.providers.databricks.exceptions import DatabricksApiError
+    from databricks.sql.exc import RequestError, ServerOperationError
+
+    try:
+        yield
+    except DatabricksApiError as error:
+        raise ServerOperationError(str(error)) from error
+    except (AirflowException, OSError) as error:
+        raise RequestError(str(error)) from error
 
 
 _WAREHOUSE_PATH = re.compile(r"\A/?sql/1\.0/(?:warehouses|endpoints)/([^/?]+)\Z")

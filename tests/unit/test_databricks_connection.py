@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_backfill_provider.connections import warehouse_for
-from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.errors import ConnectionLost, SpecError
 from airflow_backfill_provider.planning import build_plan
 from airflow_backfill_provider.spec.model import BackfillSpec, PublishSpec
 from airflow_backfill_provider.spec.request import Request
@@ -159,4 +159,20 @@ def test_a_swap_of_views_is_refused_before_anything_is_asked_with_what_it_would_
         SpecError, match=r"view_swap is not supported by Databricks SQL.*would be gone for readers.*replace_partitions"
     ):
         build_plan(swapping, request, warehouse, backfill_id="b1", now=datetime(2024, 6, 1, tzinfo=UTC))
+    warehouse.close()
+
+
+def test_a_login_that_could_not_be_had_is_told_as_a_connection_that_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.databricks.hooks.databricks_sql import DatabricksSqlHook
+    from airflow.sdk.exceptions import AirflowException
+
+    def away(hook: DatabricksSqlHook) -> None:
+        raise AirflowException("API requests to Databricks failed 3 times. Giving up.")
+
+    connect(monkeypatch)
+    monkeypatch.setattr(DatabricksSqlHook, "get_conn", away)
+    warehouse = warehouse_for(spec())
+
+    with pytest.raises(ConnectionLost, match="failed 3 times"):
+        warehouse.storage()
     warehouse.close()
