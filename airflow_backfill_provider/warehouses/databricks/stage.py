@@ -75,7 +75,7 @@ class DatabricksStage:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no partition was kept."""
+        """Whether no partition was kept, for this attempt or the next."""
         return not self._kept
 
     def write(self, *recomputes: Recompute) -> tuple[StagedPartition, ...]:
@@ -131,6 +131,8 @@ class DatabricksStage:
             f"{sql} UNION ALL {self._zone_proof()}",
             lambda statement: self._tell(Running(statement, self.location, keys)),
         )
+        # It was told, so the next attempt takes it over if this one gets no further.
+        self._kept.update(partitions)
 
     def _zone_proof(self) -> str:
         """A SELECT without rows, unless the statement has another zone than our sessions have: then it fails."""

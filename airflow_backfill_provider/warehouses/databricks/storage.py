@@ -81,7 +81,10 @@ class Storage:
 
     def create_like(self, session: Session, location: str, backfill_id: str, table: str) -> None:
         """Make the location's table, empty, with the definition of a published one: its columns, partitions and constraints."""
-        self._make(session, f"CREATE TABLE IF NOT EXISTS {self.sql(location)} LIKE {table} {_written({_BACKFILL: backfill_id})}")
+        self._make(
+            session,
+            f"CREATE TABLE IF NOT EXISTS {self.sql(location)} LIKE {table} {_written({_BACKFILL: backfill_id})}",
+        )
 
     def _make(self, session: Session, statement: str) -> None:
         """:param statement: what a statement that the connector sends a second time finds done already, it lets be: no other

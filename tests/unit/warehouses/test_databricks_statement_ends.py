@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from databricks_local.fake import FakeConnection
 
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 
 from databricks.sql.exc import RequestError, ServerOperationError
 
 from airflow_backfill_provider.errors import ConnectionLost, LedgerError, WarehouseError
-from airflow_backfill_provider.warehouses.base import Column, Running, Target
+from airflow_backfill_provider.warehouses.base import Column, Recompute, Running, Target
 from airflow_backfill_provider.warehouses.clocks import Clock, ColumnKind
 from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse, statements
 from airflow_backfill_provider.warehouses.databricks.statements import UNKNOWN, StatementApi, Statements
@@ -153,6 +155,25 @@ def test_a_stage_that_a_told_statement_may_still_fill_is_kept(state: str | Excep
         writer._insert("INSERT", ())
 
     assert any(sql.startswith("DROP") for sql in connection.ran) is not is_kept
+
+
+def test_a_stage_that_a_told_statement_has_filled_is_kept_when_it_cannot_be_read_for_the_moment() -> None:
+    def answer(sql: str) -> list[dict[str, Any]]:
+        if "FROM (SELECT" in sql and sql.startswith("SELECT"):
+            raise RequestError("no route")
+        return []
+
+    connections: list[FakeConnection] = []
+
+    def connect(settings: Mapping[str, str]) -> FakeConnection:
+        connections.append(FakeConnection(answer))
+        return connections[-1]
+
+    warehouse = DatabricksWarehouse(connect, statement_api=Workspace("SUCCEEDED").api)
+    with pytest.raises(ConnectionLost), warehouse.open_stage(TARGET, "b1", "first") as writer:
+        writer.write(Recompute((DAY,), "SELECT 1 AS id, DATE '2024-01-01' AS day"))
+
+    assert not [sql for one in connections for sql in one.ran if sql.startswith("DROP")]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,14 @@ from databricks_local.shop import (
     select,
 )
 
-from airflow_backfill_provider.errors import BackfillError, ConnectionLost, PublishRefused, SpecError, TargetMoved, WarehouseError
+from airflow_backfill_provider.errors import (
+    BackfillError,
+    ConnectionLost,
+    PublishRefused,
+    SpecError,
+    TargetMoved,
+    WarehouseError,
+)
 from airflow_backfill_provider.warehouses.base import Published, Recompute, Staged, Target, Warehouse
 
 pytestmark = [needs_spark, pytest.mark.spark]
