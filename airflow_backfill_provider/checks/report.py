@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_backfill_provider.checks.outcome import Outcome, Verdict
@@ -62,6 +62,10 @@ class ValidationReport:
     def lines(self) -> list[str]:
         """One line for every outcome that is not a pass, those that stop the publish first."""
         return [str(outcome) for outcome in (*self.failures, *self.warnings)]
+
+    def reason(self) -> str:
+        """What stops the publish, by the name of its partition; without the statements that show it."""
+        return "; ".join(str(replace(outcome, sql=None)) for outcome in self.failures)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Plain JSON values; :meth:`from_json` reads them back."""

@@ -154,12 +154,12 @@ def _judged(work: Work, plan: Plan) -> tuple[str, str]:
         return damaged, f"{damaged} was damaged on purpose, and no check rejected it: it is {records[damaged].state}"
     if others := [key for key in rejected if key != damaged]:
         return damaged, f"{', '.join(others[:5])} was rejected too, which nobody damaged"
-    if damaged not in _said(work, damaged):
+    if f"{damaged}: " not in _said(work, damaged):
         return damaged, f"{damaged} was rejected, and no message names it"
     return damaged, ""
 
 
 def _said(work: Work, damaged: str) -> str:
-    """What was said when the damaged partition failed."""
+    """What was said when the damaged partition failed; empty when nothing was."""
     said = [event for event in work.ledger.events(work.backfill_id, FAILED_EVENT) if damaged in event.detail["keys"]]
-    return f"{', '.join(said[-1].detail['keys'])}: {said[-1].detail['reason']}" if said else ""
+    return str(said[-1].detail["reason"]) if said else ""

@@ -110,7 +110,7 @@ def _validate_batch(work: Work, keys: Sequence[str], tell: Callable[[ValidationR
     for line in report.lines():
         work.log.warning("%s", line)
     if bad:
-        record_failure(work, sorted(bad), report.summary())
+        record_failure(work, sorted(bad), report.reason())
         keep_sample(work, plan, {key: evidence[key] for key in bad})
         raise ValidationFailed(
             f"{len(bad)} of {len(open_ones)} partitions were rejected, so nothing will be published.\n"

@@ -9,6 +9,7 @@ import team_code
 from report_reading import Report
 from steps_world import DAYS, RIGHT, World, make_spec
 
+from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.errors import NotApproved, PublishRefused, RequestError, Stopped, ValidationFailed
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.spec.drill import with_range
@@ -43,7 +44,8 @@ def test_it_passes_by_the_name_of_what_it_damaged_beside_a_real_backfill_and_lea
 
     assert end.passed
     assert end.damaged == real.plan.trial_partition.key
-    assert end.damaged in end.found
+    assert end.found.startswith(f"{end.damaged}: ")
+    assert "repeat a key" in end.found, "it is the message of the check, not that there was one"
     assert world.published() == before
     assert world.warehouse.receipts(real.plan.target) == receipts
     assert left(world) == []
@@ -84,6 +86,15 @@ def test_it_does_not_pass_when_another_partition_is_rejected_too(world: World) -
     assert not end.passed
     assert f"{DAYS[2]} was rejected too, which nobody damaged" in end.found
     assert left(world) == []
+
+
+def test_it_does_not_pass_when_the_message_does_not_name_the_partition(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outcome, "__str__", lambda self: f"{self.name}: {self.verdict}")
+    end = drilled(world)
+    assert not end.passed
+    assert end.found == f"{end.damaged} was rejected, and no message names it"
 
 
 def test_it_does_not_pass_when_its_partition_is_rejected_without_any_damage(world: World) -> None:
