@@ -17,7 +17,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain, task_group
 
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.malformed_spec import MalformedSpec
-from airflow_backfill_provider.operators.announce import AnnouncePublishOperator
+from airflow_backfill_provider.operators.announce import AnnouncePublishOperator, assets
 from airflow_backfill_provider.operators.atomic_publish import AtomicPublishOperator
 from airflow_backfill_provider.operators.cleanup import CleanUpOperator
 from airflow_backfill_provider.operators.pool import PoolProbeOperator
@@ -90,9 +90,15 @@ def backfill_dag(spec: BackfillSpec, **dag_kwargs: Any) -> DAG:
         mapped_group = partitions.expand(batch=scope.output)
         assert isinstance(mapped_group, TaskGroup)
         # Beside the report, since Airflow takes milliseconds for each key. A leaf: it must not fail a drill that came out well.
-        announced = AnnouncePublishOperator(
-            task_id="announce", spec=spec, published=published.output, trigger_rule="all_done", **place
-        )
+        announced = AnnouncePublishOperator.partial(
+            task_id="announce",
+            spec=spec,
+            published=published.output,
+            outlets=list(assets(spec.target.table)),
+            trigger_rule="all_done",
+            map_index_template="{{ task.batch['label'] }}",
+            **place,
+        ).expand(batch=scope.output)
         before: list[Any] = [scope]
         if spec.approval.required != "never":
             before.append(_gate("approve_plan", "plan", spec))

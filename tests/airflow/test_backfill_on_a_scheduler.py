@@ -139,7 +139,18 @@ def log_of(api: AirflowApi, dag_id: str, run_id: str, task_id: str, attempt: int
     return api.task_log(dag_id, run_id, task_id, attempt=attempt)
 
 
+def await_asset(shop: Shop, name: str) -> None:
+    """The scheduler calls an asset active up to a minute after the DAG that declares it was parsed."""
+
+    def declared() -> bool | None:
+        found = shop.api.request("GET", "/assets", params={"name_pattern": name})["assets"]
+        return any(asset["name"] == name for asset in found) or None
+
+    wait_until(declared, f"the asset {name} to be active", timeout=120, every=1)
+
+
 def test_a_triggered_backfill_publishes_and_its_rollback_restores(shop: Shop) -> None:
+    await_asset(shop, "analytics.orders (backfill)")
     run_id, found = run_to(shop, "backfill__orders", WHOLE, "success")
     assert shop.corrected("orders") == len(DAYS)
     assert shop.state(found) is BackfillState.COMPLETED
@@ -153,6 +164,10 @@ def test_a_triggered_backfill_publishes_and_its_rollback_restores(shop: Shop) ->
     assert f"Backfill {found} of analytics.orders: completed" in report
     assert "12 changed, 0 added, 0 removed" in report
     assert "intent" in log_of(shop.api, "backfill__orders", run_id, "scope_partitions")
+    of_this_run = {"source_dag_id": "backfill__orders", "source_run_id": run_id, "limit": 100}
+    events = shop.api.request("GET", "/assets/events", params=of_this_run)["asset_events"]
+    told = sorted(event["partition_key"] or "" for event in events)
+    assert told == ["", *DAYS], "by three tasks: one event for the table, and one for each partition"
 
     shop.sql("INSERT INTO analytics.orders VALUES (90003, DATE '2024-03-14', 3)")
     run_to(shop, "rollback__orders", {"backfill_id": found}, "success")
@@ -315,13 +330,7 @@ def test_a_preview_run_is_green_and_changes_nothing(shop: Shop) -> None:
 def test_only_the_table_of_the_live_dags_outlet_is_planned(shop: Shop) -> None:
     for dag_id in ("orders_daily", "backfill__live_orders", "backfill__wrong_orders"):
         shop.api.wait_for_dag(dag_id)
-
-    def declared() -> bool | None:
-        found = shop.api.request("GET", "/assets", params={"name_pattern": "orders"})["assets"]
-        return any(asset["name"] == "orders" for asset in found) or None
-
-    # The scheduler calls an asset active up to a minute after the DAG that declares it was parsed.
-    wait_until(declared, "the asset orders to be active", timeout=120, every=1)
+    await_asset(shop, "orders")
     run_to(shop, "backfill__live_orders", WHOLE | {"mode": "plan"}, "success")
     run_id, _ = run_to(shop, "backfill__wrong_orders", WHOLE | {"mode": "plan"}, "failed")
     told = str(shop.api.failures("backfill__wrong_orders", run_id))

@@ -130,8 +130,9 @@ def test_people_are_asked_where_the_spec_wants_it_and_nowhere_else(folder: Path)
 def test_the_report_waits_for_no_pool_and_no_asset_event_and_runs_whatever_happened(folder: Path) -> None:
     dag = make(folder, "orders")["backfill__orders"]
     assert sorted(task.task_id for task in dag.leaves) == ["announce", "pool_ready", "report"]
+    assert dag.task_dict["report"].upstream_task_ids == {"atomic_publish"}
+    assert dag.task_dict["announce"].upstream_task_ids == {"atomic_publish", "scope_partitions"}
     for task_id in ("announce", "report"):
-        assert dag.task_dict[task_id].upstream_task_ids == {"atomic_publish"}
         assert dag.task_dict[task_id].trigger_rule == "all_done", "a leaf that did not run would fail a drill's run"
 
 

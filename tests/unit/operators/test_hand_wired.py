@@ -232,7 +232,7 @@ def test_the_dag_is_stored_and_read_by_the_scheduler_with_every_form_of_spec(sho
         (ValidatePartitionOperator, {"backfill_id", "batch"}),
         (ValidateRangeOperator, {"backfill_id"}),
         (AtomicPublishOperator, {"backfill_id"}),
-        (AnnouncePublishOperator, {"backfill_id", "published"}),
+        (AnnouncePublishOperator, {"backfill_id", "published", "batch"}),
         (ReportOperator, {"backfill_id"}),
         (RollbackOperator, {"backfill_id", "force", "restore_overwritten", "publish_is_dead"}),
     ],
