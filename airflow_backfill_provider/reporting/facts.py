@@ -164,7 +164,7 @@ class Facts:
     def expectation(self) -> Expectation:
         """What changed and should not have, and the other way round."""
         differing = {line.key: line.compared.differing for line in self.lines if line.compared is not None}
-        return expectation(self.plan, differing, self.control)
+        return expectation(self.plan, differing, self.control, {line.key for line in self.lines if not line.differs})
 
     @property
     def drill(self) -> DrillEnd | None:

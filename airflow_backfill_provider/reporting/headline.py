@@ -11,6 +11,7 @@ from airflow_backfill_provider.ledger.states import BackfillState, PartitionStat
 from airflow_backfill_provider.reporting.facts import Facts
 from airflow_backfill_provider.reporting.series import Series
 from airflow_backfill_provider.reporting.words import counted, listed, number, range_of
+from airflow_backfill_provider.steps.expectation import in_what_alone
 
 _NAMED = 2
 
@@ -60,13 +61,21 @@ def _extent(facts: Facts) -> str:
     changed, added, removed = (facts.differing(what) for what in ("changed", "added", "removed"))
     old = sum(line.rows_old for line in facts.compared if line.compared and line.compared.differing is not None)
     if not changed and not added and not removed:
-        return f"none of {counted(old, 'row')} differs from what was published, none is added or removed{where}"
+        return f"none of {counted(old, 'row')} differs from what was published, none is added or removed{where}{_alone(facts)}"
     if not old:
         return (
             f"{counted(added, 'row')} {'added' if facts.wrote_all else 'would be added'} where there were none{where}"
         )
     verb = "changed" if facts.wrote_all else "would change"
-    return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}"
+    return f"{_or_none(changed)} of {counted(old, 'row')} {verb}, {_or_none(added)} added, {_or_none(removed)} removed{where}{_alone(facts)}"
+
+
+def _alone(facts: Facts) -> str:
+    """Where rows differ in nothing that is compared, and still differ."""
+    count = len(facts.expectation.alone)
+    if not count:
+        return ""
+    return f"; {counted(count, 'partition')} {'differs' if count == 1 else 'differ'} {in_what_alone(facts.plan)}, which is not compared"
 
 
 def _so_far(facts: Facts) -> str:

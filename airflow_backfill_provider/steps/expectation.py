@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_backfill_provider.plan import Plan
@@ -29,12 +29,20 @@ class Expectation:
     """Changed although outside the expectation."""
     identical: tuple[str, ...]
     """Expected to change, but identical to what is published."""
+    alone: tuple[str, ...] = ()
+    """The same in every column that is compared, and still not the published rows: see :func:`in_what_alone`."""
 
 
-def expectation(plan: Plan, differing: Mapping[str, int | None], controls: Mapping[str, Control | None]) -> Expectation:
+def expectation(
+    plan: Plan,
+    differing: Mapping[str, int | None],
+    controls: Mapping[str, Control | None],
+    as_published: Collection[str],
+) -> Expectation:
     """Hold what came of each partition against what the plan knew.
 
     :param differing: by partition that was compared, the rows that differ; None where rows could not be matched by key.
+    :param as_published: the partitions of which exactly the published rows are staged, every column of them.
     """
     changed = [
         Surprise(key, "a control partition, which the bug did not affect")
@@ -54,7 +62,18 @@ def expectation(plan: Plan, differing: Mapping[str, int | None], controls: Mappi
             changed.append(
                 Surprise(key, f"{rows:,} rows differ, {where} the level of the number of range.evidence changes")
             )
-    return Expectation(tuple(changed), tuple(key for key in plan.keys if differing.get(key) == 0))
+    alike = [key for key in plan.keys if differing.get(key) == 0]
+    return Expectation(
+        tuple(changed),
+        tuple(key for key in alike if key in as_published),
+        tuple(key for key in alike if key not in as_published),
+    )
+
+
+def in_what_alone(plan: Plan) -> str:
+    """In what rows differ that no comparison by key finds to differ."""
+    left_out = plan.spec.uncompared_columns
+    return f"in {', '.join(left_out)} alone" if left_out else "only in how a value is written"
 
 
 def _outside(plan: Plan) -> tuple[frozenset[str], frozenset[str]]:

@@ -17,14 +17,14 @@ from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.request import Mode
 from airflow_backfill_provider.steps.controlled import Control, compared
 from airflow_backfill_provider.steps.drill import DrillEnd, end_drill, ended
-from airflow_backfill_provider.steps.expectation import Expectation, expectation
+from airflow_backfill_provider.steps.expectation import Expectation, expectation, in_what_alone
 from airflow_backfill_provider.steps.gates import Inspection, inspections
 from airflow_backfill_provider.steps.judge import DIFF_EVIDENCE
 from airflow_backfill_provider.steps.locked import locked_seconds
 from airflow_backfill_provider.steps.moves import end_of_way_back
 from airflow_backfill_provider.steps.stored import stored_plan
 from airflow_backfill_provider.steps.tried import Trial, trial_of
-from airflow_backfill_provider.steps.work import Work
+from airflow_backfill_provider.steps.work import Work, fingerprint_on_record
 from airflow_backfill_provider.warehouses.base import Action
 
 _SHOWN = 5
@@ -104,7 +104,7 @@ class Summary:
 
     def lines(self) -> list[str]:
         """The summary as text, a line each."""
-        plan, backfill = self.plan, self.backfill
+        plan, backfill, expected = self.plan, self.backfill, self.expectation
         changed, added, removed = (self.differing(what) for what in ("changed", "added", "removed"))
         most = ", ".join(f"{move.key} ({move.rows})" for move in self.moved[:5])
         unmatched = f"; rows of {self.unmatched} partitions could not be matched" if self.unmatched else ""
@@ -121,8 +121,13 @@ class Summary:
             *([f"  drill       {self.drill}"] if self.drill is not None else []),
             f"  asked for   by {backfill.requested_by}: {backfill.reason or 'no reason was given'}",
             *(f"  inspected   {one}" for one in self.inspections),
-            *([f"  unexpected  {surprise}" for surprise in self.expectation.changed[:_SHOWN]]),
-            *([f"  identical   {_listed(self.expectation.identical)}"] if self.expectation.identical else []),
+            *([f"  unexpected  {surprise}" for surprise in expected.changed[:_SHOWN]]),
+            *(
+                [f"  identical   expected to change, but as published: {_listed(expected.identical)}"]
+                if expected.identical
+                else []
+            ),
+            *([f"  alike       differ {in_what_alone(plan)}: {_listed(expected.alone)}"] if expected.alone else []),
             *([f"  control     {_held(self.control, len(plan.control))}"] if plan.control else []),
             f"  mechanism   {plan.spec.publish.mechanism}, {plan.spec.publish.commits}",
         ]
@@ -177,7 +182,12 @@ def summarise(ledger: Ledger, backfill_id: str) -> Summary:
         trial=trial_of(ledger, plan),
         drill=ended(ledger, backfill_id),
         control=tuple(controls.values()),
-        expectation=expectation(plan, {key: _differing(evidence.get(key, ())) for key in plan.keys}, controls),
+        expectation=expectation(
+            plan,
+            {key: _differing(evidence.get(key, ())) for key in plan.keys},
+            controls,
+            {key for key in plan.keys if fingerprint_on_record(records[key]) == plan.baseline[key]},
+        ),
         write_block=max(
             (
                 timedelta(seconds=event.detail["seconds"])
@@ -214,8 +224,7 @@ def conclude(work: Work) -> Summary:
 
 
 def _listed(keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - _SHOWN} more" if keys[_SHOWN:] else ""
-    return f"expected to change, but as published: {', '.join(keys[:_SHOWN])}{more}"
+    return f"{', '.join(keys[:_SHOWN])}{f' and {len(keys) - _SHOWN} more' if keys[_SHOWN:] else ''}"
 
 
 def _differing(evidence: Sequence[Mapping[str, Any]]) -> int | None:

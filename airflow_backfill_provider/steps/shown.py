@@ -15,6 +15,7 @@ from airflow_backfill_provider.checks.outcome import Outcome
 from airflow_backfill_provider.ledger.records import Approval, Gate
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.spec.model import BackfillSpec
+from airflow_backfill_provider.steps.expectation import in_what_alone
 from airflow_backfill_provider.steps.report import Summary
 from airflow_backfill_provider.steps.tried import Trial
 from airflow_backfill_provider.windows import describe
@@ -73,6 +74,10 @@ def evidence_in_words(summary: Summary, evidence: Mapping[str | None, Sequence[M
         f"Checks: {', '.join(f'{count:,} {verdict}' for verdict, count in sorted(verdicts.items())) or 'none'}",
         f"Trial: {written(str(summary.trial)) if summary.trial else 'none passed under this plan'}",
     ]
+    if alone := summary.expectation.alone:
+        facts.append(
+            f"{len(alone):,} partitions more differ {written(in_what_alone(summary.plan))}, which is not compared"
+        )
     if summary.unmatched:
         facts.append(f"Rows of {summary.unmatched:,} partitions could not be matched by key")
     warned = [f"{outcome.partition or 'range'}: {outcome.name}" for outcome in outcomes if outcome.verdict == "warn"]
