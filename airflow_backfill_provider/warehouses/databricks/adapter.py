@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from databricks.sql.exc import Error
 
-from airflow_backfill_provider.errors import BackfillError, LockTimeout, SpecError, WarehouseError
+from airflow_backfill_provider.errors import BackfillError, LockTimeout, PublishRefused, SpecError, WarehouseError
 from airflow_backfill_provider.warehouses import user_metadata
 from airflow_backfill_provider.warehouses.base import (
     Backup,
@@ -145,6 +145,16 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
             return tuple(source_cautions(session, versions, since, needed))
 
     def receipt_cautions(self, target: Target, *, needed: timedelta) -> tuple[str, ...]:
+        """See :meth:`Warehouse.receipt_cautions`.
+
+        :raises SpecError: the compute keeps no receipts at all.
+        """
+        metadata = "safe_backfill"
+        with translated("Looking for receipts"), self._sessions.session({receipts.USER_METADATA: metadata}) as probe:
+            try:
+                receipts.require_kept(probe, metadata)
+            except PublishRefused as refused:
+                raise SpecError(str(refused)) from refused
         with self._reading("Reading the table's properties") as session:
             return tuple(receipt_cautions(session, target.table, needed))
 
@@ -320,8 +330,10 @@ class DatabricksWarehouse(RelationalWarehouse[Session]):
         while True:
             attempt = uuid4().hex
             deleted, inserted = count()
-            settings = {receipts.USER_METADATA: user_metadata.written(publication, attempt, deleted, inserted)}
+            metadata = user_metadata.written(publication, attempt, deleted, inserted)
+            settings = {receipts.USER_METADATA: metadata}
             with translated(f"Publishing into {target.table}"), self._sessions.session(settings) as session:
+                receipts.require_kept(session, metadata)
                 landing = self._pieces(session, target, publication.rows, publication.partitions)
                 try:
                     # A MERGE that changes nothing commits nothing, and so would leave no receipt.

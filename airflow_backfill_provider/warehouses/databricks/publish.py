@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from databricks.sql.exc import Error
 
-from airflow_backfill_provider.errors import BackfillError
+from airflow_backfill_provider.errors import BackfillError, WarehouseError
 from airflow_backfill_provider.warehouses.base import Publication, Receipt, Target
 from airflow_backfill_provider.warehouses.databricks import receipts
 from airflow_backfill_provider.warehouses.databricks.catalog import find_table
@@ -31,6 +31,7 @@ def publish(
     """Change the range in one commit that holds the receipt too; the session's commits carry this attempt's metadata.
 
     :raises Conflict: nothing was written.
+    :raises WarehouseError: the statement ended without an error, and no commit has the receipt.
     """
     table = find_table(session, target.table)
     name = table.place.sql
@@ -39,13 +40,14 @@ def publish(
     replacement.refuse_other_columns()
     replacement.refuse_repeated_keys()
     publication.confirm()
+    before = receipts.latest_version(session, name)
     error: Exception | None = None
     try:
         session.run(write(name, target, publication, landing))
     except (Error, BackfillError) as exc:
         error = exc
     # The log decides: an answer that was lost looks like a failure.
-    receipt = receipts.of_attempt(session, name, attempt)
+    receipt = receipts.of_attempt(session, name, attempt, before)
     if receipt is not None:
         return receipt
     if isinstance(error, Error) and NOT_PROVEN in str(error):
@@ -55,4 +57,7 @@ def publish(
         raise Conflict(message(error)) from error
     if isinstance(error, Error) and is_conflict(error):
         raise Conflict(message(error)) from error
-    raise error or Conflict(f"The commit is not in the history of {target.table}.")
+    raise error or WarehouseError(
+        f"The statement that writes into {target.table} ended without an error, and no commit in the table's history has its "
+        "receipt: its rows may be there. Look at the range, and at DESCRIBE HISTORY, before anything is tried again."
+    )

@@ -131,6 +131,48 @@ def test_an_answer_that_is_lost_after_the_commit_is_found_in_the_history(warehou
     assert warehouse.receipts(target) == (receipt,)
 
 
+def test_an_answer_that_is_lost_is_found_in_the_history_behind_many_commits_of_others(
+    warehouse: Warehouse, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from databricks.sql.exc import OperationalError
+
+    from airflow_backfill_provider.warehouses.databricks import receipts
+
+    def lose() -> None:
+        run(*(f"INSERT INTO {TABLE} VALUES ({key}, DATE '2024-01-09', 9.00)" for key in (9, 10, 11)))
+        raise OperationalError("the connection was closed")
+
+    monkeypatch.setattr(receipts, "_RECENT", 2)
+    ready = publication(warehouse, target, staged(warehouse, target))
+
+    receipt = interrupted(after=lose).replace_partitions(target, ready)
+
+    assert receipt.sequence == 2
+    assert warehouse.receipts(target) == (receipt,)
+
+
+def test_a_warehouse_that_ignores_the_parameter_of_receipts_is_told_nothing_to_write(
+    warehouse: Warehouse, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse, receipts
+
+    ignoring = DatabricksWarehouse(lambda settings: client.connect({}))
+    ready = publication(warehouse, target, staged(warehouse, target))
+
+    with pytest.raises(SpecError, match=r"userMetadata.*http_path of a cluster"):
+        ignoring.receipt_cautions(target, needed=timedelta(days=1))
+    with pytest.raises(PublishRefused, match="userMetadata") as refused:
+        ignoring.replace_partitions(target, ready)
+    assert not isinstance(refused.value, TargetMoved)
+    assert amounts()[2] == "2.00"
+
+    monkeypatch.setattr(receipts, "require_kept", lambda session, metadata: None)
+    with pytest.raises(WarehouseError, match="its rows may be there"):
+        ignoring.replace_partitions(target, ready)
+    assert amounts()[2] == "12.00"
+    ignoring.close()
+
+
 def test_every_commit_has_the_metadata_of_its_own_publish_alone(warehouse: Warehouse, target: Target) -> None:
     ready = publication(warehouse, target, staged(warehouse, target))
     warehouse.replace_partitions(target, ready)
