@@ -37,6 +37,8 @@ class LiveReading(Frozen):
     arrived: str
     """As :attr:`Plan.arrived`, with that moment in it."""
     source_versions: Mapping[str, int]
+    affected: Mapping[str, int] = {}
+    """As :attr:`Plan.affected`; empty without a condition, and where an earlier version read them."""
 
 
 _TARGET = TypeAdapter(Target)
@@ -118,6 +120,7 @@ class Plan(Frozen):
             "baseline": {**self.baseline, **reading.baseline},
             "source_rows": {**self.source_rows, **reading.source_rows},
             "source_newest": {**self.source_newest, **reading.source_newest},
+            "affected": {**self.affected, **reading.affected},
             "live_reading": reading,
         }
         return self.model_copy(update=facts)

@@ -79,7 +79,7 @@ def build_plan(
     :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
     :raises CodeFailed: dbt could not compile the model.
     """
-    asked = resolution or resolve(spec, request, now)
+    asked = resolve(spec, request, now)
     capabilities = warehouse.capabilities
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(
@@ -180,7 +180,7 @@ def build_plan(
         partitions=partitions,
         skipped=skipped,
         baseline=baseline,
-        affected={key: rows for key, rows in affected.items() if rows},
+        affected={one.key: rows for one in partitions if (rows := affected.get(one.key))},
         range_found=found,
         control=control,
         source_rows=reading.rows(partitions),

@@ -54,7 +54,7 @@ def expectation(
         rows = differing.get(key)
         if not rows:
             continue
-        if plan.affected and rows > plan.affected.get(key, 0):
+        if plan.spec.range.affected_when is not None and rows > plan.affected.get(key, 0):
             reason = f"{rows:,} rows differ, and {plan.affected.get(key, 0):,} published ones were affected"
             changed.append(Surprise(key, reason))
         elif key in before or key in after:

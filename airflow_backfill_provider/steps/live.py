@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from airflow_backfill_provider.affected import count_affected
 from airflow_backfill_provider.cutoff import arrived_by
 from airflow_backfill_provider.errors import LockTimeout, RangeLocked
 from airflow_backfill_provider.ledger.states import PartitionState
@@ -51,6 +52,7 @@ def take_live(work: Work, plan: Plan, partitions: Sequence[Partition]) -> Plan:
         source_newest=source.newest_arrivals(live),
         arrived=arrived,
         source_versions=versions,
+        affected=count_affected(plan.spec, work.warehouse, plan.target, live),
     )
     detail = {"revision": work.revision, "reading": reading.model_dump(mode="json")}
     work.ledger.record_event(work.backfill_id, LIVE_EVENT, by=work.by, detail=detail)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from airflow_backfill_provider.affected import count_affected
 from airflow_backfill_provider.batches import MOST_TASKS, Batch
 from airflow_backfill_provider.errors import PublishRefused, RequestError
 from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
@@ -311,6 +312,10 @@ def _rebase(work: Work, plan: Plan) -> tuple[Plan, set[str]]:
         "source_newest": {key: at for key, at in newest.items() if key in moved or key in plan.source_newest},
         "source_versions": versions,
         "earlier_versions": _earlier_versions(work, plan, versions, moved),
+        "affected": {
+            **plan.affected,
+            **count_affected(plan.spec, work.warehouse, plan.target, plan.select(tuple(moved))),
+        },
     }
     return plan.model_copy(update=facts), moved
 

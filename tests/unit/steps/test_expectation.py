@@ -68,6 +68,41 @@ def test_a_partition_in_which_more_rows_change_than_were_affected_is_listed(worl
     assert "1 partition changed although outside the expectation" in Report(world).text
 
 
+def publish_wrongly(world: World, order: int, day: str) -> None:
+    world.engine.execute(
+        f"INSERT INTO raw.orders VALUES ({order}, DATE '{day}', {order + 10}, 'late', TRUE)",
+        f"INSERT INTO analytics.orders VALUES ({order}, DATE '{day}', {order + 10}, 'late')",
+    )
+
+
+WRONG_AMOUNT = {"affected_when": "order_id % 100 IN (0, 50) AND amount IS NOT NULL"}
+
+
+def test_affected_rows_that_were_published_since_the_plan_are_counted_by_a_rebase(world: World) -> None:
+    world.spec = make_spec(range=WRONG_AMOUNT)
+    world.scope(start_date=DAYS[2], end_date=DAYS[4])
+    publish_wrongly(world, 350, DAYS[3])
+    scoped = world.scope(backfill_id=world.id, rebase=True)
+    assert scoped.plan.affected == {DAYS[2]: 1, DAYS[3]: 2, DAYS[4]: 1}
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+    assert conclude(world.work()).expectation.changed == ()
+
+
+def test_affected_rows_of_a_live_partition_are_counted_when_it_is_read(world: World) -> None:
+    world.now = world.now.replace(month=3, day=10)
+    world.spec = make_spec(range=WRONG_AMOUNT)
+    scoped = world.scope(start_date=DAYS[8], end_date=DAYS[9], include_live=True)
+    publish_wrongly(world, 950, DAYS[9])
+    world.stage(scoped)
+    world.validate(scoped)
+    world.publish()
+    summary = conclude(world.work())
+    assert summary.plan.affected == {DAYS[8]: 1, DAYS[9]: 2}
+    assert summary.expectation.changed == ()
+
+
 def test_a_partition_that_changes_before_the_number_does_is_listed(world: World) -> None:
     right(world, *DAYS[:5])
     evidence = {

@@ -141,6 +141,21 @@ def test_the_partitions_stay_those_of_the_plan_when_it_is_revised(bounded: World
     assert bounded.scope().plan.keys == WRONG
 
 
+def test_the_ends_that_were_asked_for_are_held_against_the_number_when_a_narrowed_plan_is_revised(
+    bounded: World,
+) -> None:
+    narrowing = evidence() | {"affected_when": "order_id % 100 = 0 AND amount IS NOT NULL"}
+    bounded.spec = make_spec(range=narrowing)
+    before = bounded.scope(start_date=DAYS[2], end_date=DAYS[7]).plan
+    assert before.keys == WRONG
+    assert sum("narrower" in text for text in cautions(before)) == 2
+    bounded.spec = make_spec(range=narrowing, checks=[])
+    after = bounded.scope(backfill_id=bounded.id).plan
+    assert (after.keys, after.skipped, after.affected) == (before.keys, before.skipped, before.affected)
+    assert cautions(after) == cautions(before)
+    assert after.range_found == before.range_found
+
+
 def test_a_null_condition_affects_nothing(bounded: World) -> None:
     bounded.spec = make_spec(range={"affected_when": "amount > NULL"})
     assert bounded.scope().plan.partitions == ()
