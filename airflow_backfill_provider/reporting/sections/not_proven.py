@@ -33,6 +33,12 @@ def _gaps(facts: Facts) -> list[str]:
             f"Rows of {counted(unmatched, 'partition')} could not be matched: their key repeats or is missing, so which "
             "rows changed there is not known."
         )
+    target = facts.plan.target
+    if target.partition_by in target.key:
+        gaps.append(
+            f"Nobody looked for rows that moved to another partition: the key holds {target.partition_by}, so such a row is removed in one "
+            "and added in the other as if they were two."
+        )
     if facts.backfill.state in WRITTEN and not facts.verified:
         gaps.append("The published range was not shown to hold exactly the rows that were checked.")
     if facts.plan.spec.source is None:

@@ -47,6 +47,20 @@ def test_rows_that_stay_are_said_to_stay(world: World) -> None:
     assert of_kind(world, "same_table")["verdict"] == "pass"
 
 
+def test_where_the_key_holds_the_partition_column_the_report_says_that_nobody_looked_for_moved_rows(
+    world: World,
+) -> None:
+    unlooked = "Nobody looked for rows that moved to another partition: the key holds order_date"
+    world.prepare(**RANGE)
+    assert unlooked not in Report(world).text
+    world.run_id = "run 2"
+    target = {"table": "analytics.orders", "partition_by": "order_date", "key": ["order_id", "order_date"]}
+    world.spec = make_spec(transform={"sql": SHIFTED}, compare=[], target=target)
+    world.prepare(start_date=DAYS[3], end_date=DAYS[4])
+    assert [row for row in Report(world).rows("checks.csv") if row["kind"] == "moved_rows"] == []
+    assert unlooked in Report(world).text
+
+
 def test_a_range_of_which_no_key_comes_out_again_asks_for_the_wrong_target_unless_the_spec_says_how_many_may_go(
     world: World,
 ) -> None:
