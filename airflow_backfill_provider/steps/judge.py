@@ -178,14 +178,14 @@ def judge_range(work: Work, plan: Plan, records: Mapping[str, PartitionRecord]) 
         no_new_keys=no_new_keys,
     )
     outcomes += ask_report_queries(work, plan, staged)
-    outcomes += judge_fill(plan, found["staged"])
-    outcomes += _whereabouts(work, plan, staged, diffs)
-    if left_out := [one for key in plan.keys if (one := recorded_discarded(evidence.get(key, ()))) is not None]:
-        outcomes.append(judge_discarded(plan, None, together(left_out)))
     by_key = {
         key: (entry.get("baseline", {}), entry.get("staged", {}))
         for key, entry in zip(plan.keys, measured, strict=True)
     }
+    outcomes += judge_fill(plan, found["staged"], {key: new for key, (_, new) in by_key.items()})
+    outcomes += _whereabouts(work, plan, staged, diffs)
+    if left_out := [one for key in plan.keys if (one := recorded_discarded(evidence.get(key, ()))) is not None]:
+        outcomes.append(judge_discarded(plan, None, together(left_out)))
     for comparison in filter(is_of_trial, plan.spec.comparisons):
         outcomes.append(judge_like_trial(comparison, plan.trial_partition.key, by_key))
     return [_with_sql(work, plan, staged, outcome) for outcome in outcomes]

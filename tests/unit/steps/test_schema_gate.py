@@ -87,6 +87,18 @@ def test_a_new_column_with_a_value_or_a_null_among_its_rows_is_published(taxed: 
     assert taxed.publish().published or value == "NULL"
 
 
+@pytest.mark.parametrize("other", ["order_id", "NULL"])
+def test_a_partition_in_which_a_new_column_is_0_in_every_row_beside_others_is_warned_of_by_name(
+    taxed: World, other: str
+) -> None:
+    value = f"CAST(CASE WHEN order_date = DATE '{DAYS[1]}' THEN 0 ELSE {other} END AS BIGINT)"
+    taxed.spec = make_spec(**new_column(value, columns={"tax": {"null_means": "unknown"}}))
+    taxed.prepare(**RANGE)
+    (found,) = [row for row in Report(taxed).rows("checks.csv") if row["kind"] == "filled_with_0"]
+    assert found["verdict"] == "warn"
+    assert found["detail"].startswith(f"in 1 of 3 partitions every row is 0: {DAYS[1]}. tax is new")
+
+
 def test_a_default_is_the_specs_word_and_without_a_reason_the_plan_warns(taxed: World) -> None:
     taxed.spec = make_spec(**new_column("0", columns={"tax": {"null_means": "default"}}))
     (warning,) = about_columns(taxed.scope(**RANGE, mode="plan").plan)
