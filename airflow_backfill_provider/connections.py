@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from airflow.sdk import Connection
@@ -284,12 +285,14 @@ def most_mapped_tasks() -> int:
     return int(found)
 
 
-def open_ledger() -> Ledger:
+def open_ledger(*, may_create: bool = False) -> Ledger:
     """Open the ledger behind the connection ``[safe_backfill] ledger_conn_id``, its schema up to date.
 
-    There is no fallback: a ledger that cannot be found would let two backfills own one range.
+    There is no fallback: a ledger that cannot be found would let two backfills own one range. So would a new, empty one, such as
+    a lost SQLite file or another host would get.
 
-    :raises LedgerError: no such connection, or the database cannot be used.
+    :param may_create: whether a SQLite file that is not there is made.
+    :raises LedgerError: no such connection or file, or the database cannot be used.
     """
     conn_id = conf.get(SECTION, "ledger_conn_id", fallback=DEFAULT_LEDGER_CONN_ID)
     connection = _connection(conn_id)
@@ -302,6 +305,12 @@ def open_ledger() -> Ledger:
     if url.get_backend_name() == "sqlite" and (executor := executor_spanning_hosts()):
         log.warning("The ledger is a SQLite file, but %s may run tasks on other hosts; use PostgreSQL.", executor)
     ledger = Ledger(url)
+    if not (may_create or ledger.exists()):
+        raise LedgerError(
+            f"The ledger {ledger.address} does not exist on this host, {gethostname()}. A new one would not know which backfills hold which "
+            "ranges, so nothing may run. Bring the file back; before the very first backfill, `airflow safe-backfill init` makes it. Tasks on "
+            "several hosts need a ledger in PostgreSQL."
+        )
     ledger.upgrade()
     return ledger
 

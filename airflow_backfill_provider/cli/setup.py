@@ -23,7 +23,7 @@ def init(args: Namespace) -> None:
         print(_pool(args.slots))
         print(_switch())
         print(_ledger_connection(args.ledger))
-        with open_ledger() as ledger:
+        with open_ledger(may_create=True) as ledger:
             print(f"ledger: {ledger.address}, schema up to date")
         print("Next: put a spec and its DAG file into the DAGs folder, then trigger backfill__<name>.")
 

@@ -77,6 +77,10 @@ class Ledger:
         """The ledger's URL as it may be shown: without password and parameters."""
         return self._engine.address
 
+    def exists(self) -> bool:
+        """False when it is a SQLite file that is not there."""
+        return self._engine.exists()
+
     def upgrade(self) -> bool:
         """Create the schema or bring it to this version's; True when something changed. Safe to run at any time."""
         return schema.upgrade(self._engine)

@@ -13,6 +13,7 @@ import pytest
 from databricks_local import client
 from databricks_local.shop import DAY, TABLE, create, needs_spark, rows, run, select
 from hand_run import HandRun
+from ledger_file import new_ledger
 from operators_world import wired
 
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
@@ -52,6 +53,7 @@ ENDLESS = "spark.sql('SELECT count(*) FROM range(100000000000)').collect()"
 def workspace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Its folder ``Shared``, empty; the table of the shop is there, and Airflow knows the connection."""
     monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_BACKFILL", json.dumps(client.connection()))
+    new_ledger(tmp_path)
     ledger = {"conn_type": "sqlite", "host": str(tmp_path / "ledger.db")}
     monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", json.dumps(ledger))
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")

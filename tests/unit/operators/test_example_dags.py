@@ -14,6 +14,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
+from ledger_file import new_ledger
 from operators_world import wired
 
 from airflow_backfill_provider.demo.data import build_warehouse
@@ -54,6 +55,7 @@ def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flights:
     build_warehouse(found.warehouse)
     warehouse = {"conn_type": "duckdb", "host": str(found.warehouse)}
     monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE_BACKFILL", json.dumps(warehouse))
+    new_ledger(tmp_path)
     ledger = {"conn_type": "sqlite", "host": str(found.ledger_file)}
     monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", json.dumps(ledger))
     monkeypatch.setenv("AIRFLOW_VAR_SAFE_BACKFILL_KILL_SWITCH", "run")

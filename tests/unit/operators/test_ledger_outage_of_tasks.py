@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from socket import gethostname
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -43,3 +44,13 @@ def test_a_ledger_that_there_is_no_connection_for_fails_a_task_at_once(
     monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", '{"conn_type": "sqlite", "host": "relative.db"}')
     with pytest.raises(AirflowFailException, match="give an absolute path"):
         HandRun(wired(shop.spec, request=OF_THE_DAY)).execute("plan_it")
+
+
+def test_a_ledger_file_that_is_lost_or_on_another_host_is_not_replaced_by_one_that_knows_nothing(shop: Shop) -> None:
+    file = shop.folder / "ledger.db"
+    file.rename(shop.folder / "elsewhere.db")
+    with pytest.raises(AirflowFailException, match=f"does not exist on this host, {gethostname()}"):
+        HandRun(wired(shop.spec, request=OF_THE_DAY)).execute("plan_it")
+    listed = shop.airflow("safe-backfill", "list")
+    assert "Bring the file back" in listed.stdout + listed.stderr
+    assert not file.exists()
