@@ -285,6 +285,11 @@ def most_mapped_tasks() -> int:
     return int(found)
 
 
+def installation() -> str:
+    """The name of this Airflow installation, by which its runs are told from those of another that shares the ledger."""
+    return str(conf.get(SECTION, "installation", fallback="")).strip()
+
+
 def open_ledger(*, may_create: bool = False) -> Ledger:
     """Open the ledger behind the connection ``[safe_backfill] ledger_conn_id``, its schema up to date.
 

@@ -39,6 +39,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": None,
                         "default": "safe_backfill_ledger",
                     },
+                    "installation": {
+                        "description": "A name for this Airflow installation. Where several share a ledger each needs one of its own, the "
+                        "same on every host, as their runs have the same ids. Set it, or change it, while no backfill and no guarded run "
+                        "is at work: what runs keeps the ids that it began with.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "east",
+                        "default": "",
+                    },
                     "pool_patience": {
                         "description": "Seconds that a run waits for its first slot in the pool before it fails.",
                         "version_added": "0.1.0",

@@ -13,14 +13,23 @@ UNKNOWN_USER = "unknown user"
 _ID = re.compile(r"\A[0-9a-f]{12}\Z")
 
 
-def backfill_id(dag_id: str, run_id: str) -> str:
-    """12 hexadecimal characters derived from the DAG run; the same for every attempt and clear of it."""
-    return sha256(f"{dag_id}\0{run_id}".encode()).hexdigest()[:12]
+def backfill_id(dag_id: str, run_id: str, installation: str = "") -> str:
+    """12 hexadecimal characters derived from the DAG run; the same for every attempt and clear of it.
+
+    Two Airflow installations have runs of the same ids; what tells them apart is the name of each.
+    """
+    return _hashed(installation, dag_id, run_id)
 
 
-def claim_id(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
+def claim_id(dag_id: str, run_id: str, task_id: str, map_index: int, installation: str = "") -> str:
     """12 hexadecimal characters derived from a task of a run; the same for every attempt and clear of it."""
-    return sha256(f"{dag_id}\0{run_id}\0{task_id}\0{map_index}".encode()).hexdigest()[:12]
+    return _hashed(installation, dag_id, run_id, task_id, str(map_index))
+
+
+def _hashed(installation: str, *parts: str) -> str:
+    # An installation without a name has the ids that it had before there were names.
+    named = (f"installation {installation}", *parts) if installation else parts
+    return sha256("\0".join(named).encode()).hexdigest()[:12]
 
 
 def require_id(text: str) -> str:

@@ -19,12 +19,14 @@ from airflow_backfill_provider.cli.switch import heed_switch
 from airflow_backfill_provider.connections import (
     SECTION,
     executor_spanning_hosts,
+    installation,
     most_mapped_tasks,
     open_ledger,
     warehouse_for,
 )
 from airflow_backfill_provider.errors import SpecError
 from airflow_backfill_provider.identity import backfill_id
+from airflow_backfill_provider.ledger.records import Origin
 from airflow_backfill_provider.ledger.store import Ledger
 from airflow_backfill_provider.operators.throttle import measure
 from airflow_backfill_provider.plan import Plan
@@ -88,7 +90,7 @@ def drill(args: Namespace) -> None:
         run_id = f"drill__{datetime.now(UTC).isoformat()}"
         warehouse = warehouse_for(spec)
         try:
-            found, by = backfill_id(spec.name, run_id), f"{getpass.getuser()} via cli"
+            found, by = backfill_id(spec.name, run_id, installation()), f"{getpass.getuser()} via cli"
             throttling = Throttling(ledger, found, spec.throttle, measure, utc_now, by, run_id=run_id)
             work = Work(
                 spec,
@@ -101,7 +103,9 @@ def drill(args: Namespace) -> None:
                 measure_lag=throttling.measure_lag,
                 run_id=run_id,
             )
-            end = run_drill(work, request, Run(f"backfill__{spec.name}", run_id, getpass.getuser()))
+            end = run_drill(
+                work, request, Run(f"backfill__{spec.name}", run_id, getpass.getuser(), Origin(installation()))
+            )
         finally:
             warehouse.close()
     print(f"Drill {work.backfill_id} of {spec.target.table} {end}.")

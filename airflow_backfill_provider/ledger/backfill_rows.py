@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from airflow_backfill_provider.errors import LedgerError
 from airflow_backfill_provider.ledger.moves import apply_move, backfills
-from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, StoredPlan
+from airflow_backfill_provider.ledger.records import BackfillRecord, NewBackfill, Origin, StoredPlan
 from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.ledger.tables import BackfillRow, PlanRow
 
@@ -40,6 +41,7 @@ def insert_backfill(connection: Connection, new: NewBackfill, *, at: datetime) -
             revision=1,
             created_at=at,
             updated_at=at,
+            **asdict(new.origin),
         )
     )
     insert_plan(connection, new.backfill_id, 1, new.plan)
@@ -185,6 +187,8 @@ def _known(row: Row[Any] | None, backfill_id: str) -> BackfillRecord:
 
 
 def _record(row: Row[Any]) -> BackfillRecord:
+    columns = dict(row._mapping)
+    origin = Origin(columns.pop("installation"), columns.pop("run_started_at"), columns.pop("clear_number"))
     return BackfillRecord(
-        **{**row._mapping, "backup_fingerprints": row._mapping["backup_fingerprints"] or {}},
+        **{**columns, "backup_fingerprints": columns["backup_fingerprints"] or {}, "origin": origin},
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
-from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun
+from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun, Origin
 from airflow_backfill_provider.ledger.spans import read_span, span_columns
 from airflow_backfill_provider.ledger.tables import LiveClaimRow
 from airflow_backfill_provider.windows import Span
@@ -28,6 +29,7 @@ def replace(connection: Connection, run: LiveRun, target: str, spans: Sequence[S
                 "target": target,
                 **span_columns(span),
                 "claimed_at": at,
+                **asdict(run.origin),
             }
             for span in spans
         ],
@@ -42,16 +44,25 @@ def release(connection: Connection, claim_id: str, attempt: int | None = None) -
     return connection.execute(query).rowcount > 0
 
 
-def read(connection: Connection, target: str | None = None) -> list[LiveClaim]:
-    """What is held, of one target or of all, oldest first."""
+def read(connection: Connection, target: str | None = None, *, claim_id: str | None = None) -> list[LiveClaim]:
+    """What is held, of one target or of all, by one claim or by all, oldest first."""
     row = LiveClaimRow
     query = select(
         row.claim_id, row.dag_id, row.run_id, row.task_id, row.attempt, row.target, row.claimed_at,
-        row.window_start, row.window_end, row.value,
+        row.window_start, row.window_end, row.value, row.installation, row.run_started_at, row.clear_number,
     ).order_by(row.claimed_at, row.id)  # fmt: skip
     if target is not None:
         query = query.where(row.target == target)
+    if claim_id is not None:
+        query = query.where(row.claim_id == claim_id)
     return [
-        LiveClaim(LiveRun(*run), target, read_span(start, end, value), at)
-        for *run, target, at, start, end, value in connection.execute(query)
+        LiveClaim(
+            LiveRun(claim_id, dag_id, run_id, task_id, attempt, Origin(*origin)),
+            target,
+            read_span(start, end, value),
+            at,
+        )
+        for claim_id, dag_id, run_id, task_id, attempt, target, at, start, end, value, *origin in connection.execute(
+            query
+        )
     ]

@@ -23,6 +23,14 @@ from airflow_backfill_provider.windows import Span, Value, Window
 
 Owner = TypeVar("Owner")
 
+NOT_THIS_RUN = (
+    "began at another moment, though it was not cleared since: most likely it is of another Airflow installation."
+)
+NAME_EACH = (
+    "Give each installation that shares this ledger a name of its own, [safe_backfill] installation "
+    "(AIRFLOW__SAFE_BACKFILL__INSTALLATION), on every host that runs tasks: then their runs have different ids."
+)
+
 
 def claim(
     connection: Connection, backfill_id: str, target: str, tenant: str, spans: Sequence[Span], *, at: datetime
@@ -166,7 +174,21 @@ def claim_live(connection: Connection, run: LiveRun, target: str, spans: Sequenc
             f"the {run} is about to write too. Nothing was written. {_if_dead(live)}",
             live.run.claim_id,
         )
+    _require_same_run(connection, run)
     live_claims.replace(connection, run, target, union(spans), at=at)
+
+
+def _require_same_run(connection: Connection, run: LiveRun) -> None:
+    """:raises RangeLocked: what the claim id holds was claimed by a run of these ids that is not this one."""
+    for live in live_claims.read(connection, claim_id=run.claim_id):
+        if run.origin.is_another_than(live.run.origin):
+            raise RangeLocked(
+                f"The {live.run} is writing {live.span} of {live.target!r} since {live.claimed_at:%Y-%m-%dT%H:%M:%SZ}. It has the ids "
+                f"of this run, and {NOT_THIS_RUN} Nothing was written. {NAME_EACH} Do not clear this task before: that would take "
+                f"the claim over. If it was this run before it was deleted and made anew, release the claim by `airflow "
+                f"safe-backfill abandon {live.run.claim_id} --reason …`.",
+                live.run.claim_id,
+            )
 
 
 def _if_dead(live: LiveClaim) -> str:

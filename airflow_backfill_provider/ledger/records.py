@@ -29,6 +29,29 @@ class StoredPlan:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a run comes from, as far as a task of it can tell. Two Airflow installations have runs of the same ids."""
+
+    installation: str = ""
+    """The name of the Airflow installation; empty for one without."""
+    run_started_at: datetime | None = None
+    """When its DAG run began; None where nobody knows."""
+    clear_number: int = 0
+    """How often that run was cleared."""
+
+    def is_another_than(self, known: Origin) -> bool:
+        """Whether the run of these ids that is known cannot be this one: a clear alone gives a run another beginning."""
+        if self.installation != known.installation:
+            return True
+        if self.run_started_at is None or known.run_started_at is None:
+            return False
+        return self.run_started_at != known.run_started_at and self.clear_number <= known.clear_number
+
+
+UNKNOWN_ORIGIN = Origin()
+
+
+@dataclass(frozen=True)
 class NewBackfill:
     """Everything the ledger must know to open a backfill."""
 
@@ -50,6 +73,8 @@ class NewBackfill:
     plan: StoredPlan
     claimed_later: Sequence[Span] = ()
     """What a live run may go on writing until the backfill claims it; no other backfill may own part of it."""
+    origin: Origin = UNKNOWN_ORIGIN
+    """Of the run."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +101,8 @@ class BackfillRecord:
     backup_location: str | None
     backup_fingerprints: Mapping[str, Mapping[str, Any]]
     """By partition key; empty until a backup was made."""
+    origin: Origin = UNKNOWN_ORIGIN
+    """Of the run that works on it now, or did last."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +112,8 @@ class AirflowTask:
     dag_id: str
     run_id: str
     task_id: str
+    installation: str = ""
+    """The name of the Airflow installation whose run it is; empty for one without."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +230,11 @@ class LiveRun:
     run_id: str
     task_id: str
     attempt: int
+    origin: Origin = UNKNOWN_ORIGIN
 
     def __str__(self) -> str:
-        return f"run {self.run_id!r} of DAG {self.dag_id!r} (task {self.task_id})"
+        where = f" of installation {self.origin.installation!r}" if self.origin.installation else ""
+        return f"run {self.run_id!r} of DAG {self.dag_id!r} (task {self.task_id}){where}"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from airflow_backfill_provider.ledger.tables import VERSION_TABLE
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest migration; written out so that an up-to-date ledger is recognised without loading alembic."""
 
 _UPGRADE_LOCK = 5_221_887_460

@@ -26,6 +26,7 @@ from airflow_backfill_provider.ledger import (
 )
 from airflow_backfill_provider.ledger.engine import LedgerEngine
 from airflow_backfill_provider.ledger.records import (
+    UNKNOWN_ORIGIN,
     AirflowTask,
     Approval,
     BackfillRecord,
@@ -35,6 +36,7 @@ from airflow_backfill_provider.ledger.records import (
     LiveClaim,
     LiveRun,
     NewBackfill,
+    Origin,
     PartitionRecord,
     Question,
     Restatement,
@@ -370,13 +372,17 @@ class Ledger:
             backfill_rows.read(connection, backfill_id)
             return trail.read_evidence(connection, backfill_id)
 
-    def take_over(self, backfill_id: str, *, dag_id: str, run_id: str, mode: str, by: str) -> None:
+    def take_over(
+        self, backfill_id: str, *, dag_id: str, run_id: str, mode: str, by: str, origin: Origin = UNKNOWN_ORIGIN
+    ) -> None:
         """Record that another run works on the backfill now, or how far it goes; nothing happens when that is known."""
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
             now = {"dag_id": dag_id, "run_id": run_id, "mode": mode}
             before = {name: getattr(backfill, name) for name in now}
+            if origin != backfill.origin:
+                backfill_rows.change(connection, backfill_id, at=at, **asdict(origin))
             if now != before:
                 backfill_rows.change(connection, backfill_id, at=at, **now)
                 trail.add_event(connection, backfill_id, TAKEN_OVER, at=at, by=by, detail={"from": before, "to": now})

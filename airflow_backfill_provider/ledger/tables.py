@@ -117,6 +117,9 @@ class BackfillRow(Base):
     updated_at: Mapped[datetime]
     backup_location: Mapped[str | None]
     backup_fingerprints: Mapped[dict[str, Any] | None]
+    installation: Mapped[str] = mapped_column(server_default="")
+    run_started_at: Mapped[datetime | None]
+    clear_number: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (Index(None, "name", "created_at"), Index(None, "created_at"))
 
@@ -256,5 +259,8 @@ class LiveClaimRow(Base):
     window_end: Mapped[datetime | None]
     value: Mapped[str | None]
     claimed_at: Mapped[datetime]
+    installation: Mapped[str] = mapped_column(server_default="")
+    run_started_at: Mapped[datetime | None]
+    clear_number: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (Index(None, "target"), Index(None, "claim_id"))

@@ -21,7 +21,11 @@ def nobody_is_at_work(context: Context, ledger: Ledger, backfill_id: str) -> boo
     whose worker died is taken for running until its heartbeat has been missing for as long as ``[scheduler]
     task_instance_heartbeat_timeout``.
     """
-    publishers = ledger.publishers(backfill_id)
+    from airflow_backfill_provider.connections import installation
+
+    publishers, here = ledger.publishers(backfill_id), installation()
+    if any(("" if task is None else task.installation) != here for task in publishers):
+        return False  # another Airflow's, which has runs of the same ids
     tasks: list[tuple[str, str, list[str] | None]] = [
         (task.dag_id, task.run_id, [task.task_id]) for task in publishers if task is not None
     ]

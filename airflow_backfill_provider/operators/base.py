@@ -33,12 +33,16 @@ from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Mode
 
 if TYPE_CHECKING:
+    from airflow_backfill_provider.ledger.records import Origin
     from airflow_backfill_provider.ledger.store import Ledger
     from airflow_backfill_provider.steps.work import Work
     from airflow_backfill_provider.warehouses.base import Warehouse
 
 AnySpec = BackfillSpec | str | Path
 """A spec, or the path of its YAML file: absolute, or relative to the working directory."""
+BY_DAG_TEST = "dag_test"
+"""Who triggers a run of ``DAG.test()``, which runs one task after the other, in any order, heeds no pool, and makes a run of the
+same ids anew each time."""
 SCOPED = "backfill"
 """XCom key under which a scope task says which backfill this run works on, and how far it goes."""
 
@@ -108,12 +112,12 @@ class BackfillOperator(BaseOperator):
         """
         run = context["dag_run"]
         asked = self.backfill_id or (self.scoped(context) or context["params"]).get("backfill_id")
-        return require_id(str(asked)) if asked else backfill_id(run.dag_id, run.run_id)
+        return require_id(str(asked)) if asked else own_backfill(run)
 
     @contextmanager
     def work(self, context: Context) -> Iterator[Work]:
         """Open warehouse and ledger for one execution; errors that a retry cannot mend fail the task at once."""
-        from airflow_backfill_provider.connections import open_ledger
+        from airflow_backfill_provider.connections import installation, open_ledger
         from airflow_backfill_provider.ledger.records import AirflowTask
         from airflow_backfill_provider.operators.elsewhere import elsewhere_of
         from airflow_backfill_provider.operators.stats import AirflowStats
@@ -147,7 +151,7 @@ class BackfillOperator(BaseOperator):
                     elsewhere=lambda spec: elsewhere_of(spec, context),
                     pause=self._pause,
                     run_id=run.run_id,
-                    task=AirflowTask(run.dag_id, run.run_id, ti.task_id),
+                    task=AirflowTask(run.dag_id, run.run_id, ti.task_id, installation()),
                     clear_number=clear_number,
                     is_last_try=ti.try_number > ti.max_tries,
                     log=logging.getLogger(type(self).__module__),
@@ -189,6 +193,23 @@ def read_spec(written: AnySpec) -> BackfillSpec:
     :raises SpecError: it cannot be read; with every problem in it.
     """
     return written if isinstance(written, BackfillSpec) else load_spec(written)
+
+
+def own_backfill(run: Any) -> str:
+    """The id of the backfill of this very run."""
+    from airflow_backfill_provider.connections import installation
+
+    return backfill_id(run.dag_id, run.run_id, installation())
+
+
+def origin(run: Any) -> Origin:
+    """Where the run comes from."""
+    from airflow_backfill_provider.connections import installation
+    from airflow_backfill_provider.ledger.records import Origin
+
+    is_test = getattr(run, "triggering_user_name", None) == BY_DAG_TEST
+    started_at = None if is_test else getattr(run, "start_date", None)
+    return Origin(installation(), started_at, getattr(run, "clear_number", None) or 0)
 
 
 def actor(context: Context) -> str:

@@ -25,7 +25,7 @@ from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.errors import LedgerUnavailable
 from airflow_backfill_provider.identity import claim_id
-from airflow_backfill_provider.operators.base import AnySpec, live_errors, read_spec
+from airflow_backfill_provider.operators.base import AnySpec, live_errors, origin, read_spec
 
 if TYPE_CHECKING:
     from airflow_backfill_provider.ledger.records import LiveRun
@@ -83,7 +83,7 @@ class RangeReleaseOperator(BaseOperator):
     def execute(self, context: Context) -> bool:
         run = context["dag_run"]
         with live_errors():
-            return _release(claim_id(run.dag_id, run.run_id, self.guard_id, _map_index(context)))
+            return _release(_claim_id(run, self.guard_id, _map_index(context)))
 
 
 def guard(
@@ -188,11 +188,12 @@ def _take(context: Context, written: AnySpec, partitions: Sequence[str] | str, p
 
     dag_run, ti, index = context["dag_run"], context["ti"], _map_index(context)
     run = LiveRun(
-        claim_id=claim_id(dag_run.dag_id, dag_run.run_id, ti.task_id, index),
+        claim_id=_claim_id(dag_run, ti.task_id, index),
         dag_id=dag_run.dag_id,
         run_id=dag_run.run_id,
         task_id=ti.task_id if index < 0 else f"{ti.task_id}[{index}]",
         attempt=ti.try_number,
+        origin=origin(dag_run),
     )
     keys = [partitions] if isinstance(partitions, str) else list(partitions)
     with live_errors():
@@ -202,6 +203,12 @@ def _take(context: Context, written: AnySpec, partitions: Sequence[str] | str, p
             hold(ledger, run, spec.target.table, spans, patience=patience)
     context["task"].log.info("Holding %s of %s; claim %s.", ", ".join(map(str, spans)), spec.target.table, run.claim_id)
     return run
+
+
+def _claim_id(run: Any, task_id: str, map_index: int) -> str:
+    from airflow_backfill_provider.connections import installation
+
+    return claim_id(run.dag_id, run.run_id, task_id, map_index, installation())
 
 
 def _map_index(context: Context) -> int:

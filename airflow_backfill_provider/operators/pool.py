@@ -17,6 +17,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.operators.base import BY_DAG_TEST
 
 PATIENCE = 45
 """Seconds that the probe may wait for a slot, unless ``[safe_backfill] pool_patience`` says otherwise."""
@@ -35,10 +36,6 @@ class PoolProbeOperator(BaseOperator):
         self.log.info("The pool %s starts tasks.", self.pool)
 
 
-_BY_DAG_TEST = "dag_test"
-"""Who triggers a run of ``DAG.test()``, which runs one task after the other, in any order, and heeds no pool."""
-
-
 def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[], Sequence[str]]) -> None:
     """Return once the probe has started; at once in a run of ``DAG.test()``.
 
@@ -47,7 +44,7 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
         skipped by an earlier try, and has to be cleared as well before it can tell anything.
     """
     run = context["dag_run"]
-    if getattr(run, "triggering_user_name", None) == _BY_DAG_TEST:
+    if getattr(run, "triggering_user_name", None) == BY_DAG_TEST:
         return
     clear = f"airflow dags clear {run.dag_id} --run-id {quote(run.run_id)} -y"
     patience = conf.getfloat("safe_backfill", "pool_patience", fallback=PATIENCE)

@@ -9,8 +9,15 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.definitions.context import Context
 
 from airflow_backfill_provider.errors import SpecError
-from airflow_backfill_provider.identity import backfill_id, require_id
-from airflow_backfill_provider.operators.base import SCOPED, BackfillOperator, actor, airflow_errors
+from airflow_backfill_provider.identity import require_id
+from airflow_backfill_provider.operators.base import (
+    SCOPED,
+    BackfillOperator,
+    actor,
+    airflow_errors,
+    origin,
+    own_backfill,
+)
 from airflow_backfill_provider.operators.outlet import require_outlet
 from airflow_backfill_provider.operators.pool import skip, wait_for_pool
 from airflow_backfill_provider.operators.trial import TrialOperator
@@ -64,7 +71,7 @@ class ScopePartitionsOperator(BackfillOperator):
             scoped = scope(
                 work,
                 request,
-                Run(run.dag_id, run.run_id, actor(context)),
+                Run(run.dag_id, run.run_id, actor(context), origin(run)),
                 strict=conf.get(SECTION, "policy", fallback="default") == "strict",
                 spans_hosts=executor_spanning_hosts(),
                 most_tasks=most_mapped_tasks(),
@@ -84,7 +91,7 @@ class ScopePartitionsOperator(BackfillOperator):
     def which(self, context: Context) -> str:
         run = context["dag_run"]
         asked = self.backfill_id or self._request(context).backfill_id
-        return require_id(asked) if asked else backfill_id(run.dag_id, run.run_id)
+        return require_id(asked) if asked else own_backfill(run)
 
     def _request(self, context: Context) -> Request:
         return Request.from_conf(dict(context["params"]) if self.request is None else self.request)

@@ -8,8 +8,16 @@ from typing import Any
 
 from airflow_backfill_provider.affected import count_affected
 from airflow_backfill_provider.batches import MOST_TASKS, Batch
-from airflow_backfill_provider.errors import PublishRefused, RequestError
-from airflow_backfill_provider.ledger.records import BackfillRecord, Gate, NewBackfill, StoredPlan
+from airflow_backfill_provider.errors import PublishRefused, RangeLocked, RequestError
+from airflow_backfill_provider.ledger.range_locks import NAME_EACH, NOT_THIS_RUN
+from airflow_backfill_provider.ledger.records import (
+    UNKNOWN_ORIGIN,
+    BackfillRecord,
+    Gate,
+    NewBackfill,
+    Origin,
+    StoredPlan,
+)
 from airflow_backfill_provider.ledger.states import WRITTEN, BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import REVISED_EVENT
 from airflow_backfill_provider.plan import Plan
@@ -39,6 +47,7 @@ class Run:
     dag_id: str
     run_id: str
     requested_by: str
+    origin: Origin = UNKNOWN_ORIGIN
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ def scope(
             partitions=plan.partitions,
             spans=merge(plan.settled),
             claimed_later=merge(plan.live),
+            origin=run.origin,
             plan=_stored(work, plan, run, revision=1),
         ),
         by=work.by,
@@ -141,6 +151,8 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run, mo
         raise PublishRefused(f"Backfill {existing.backfill_id} {_OVER[existing.state]}. Trigger the DAG anew.")
     if existing.name != work.spec.name:
         raise RequestError(f"Backfill {existing.backfill_id} is of {existing.name}, not of {work.spec.name}.")
+    if request.backfill_id is None:
+        _require_same_run(existing, run)
     plan = work.stored_plan().model_copy(update={"most_tasks": most_tasks})
     if request.mode is Mode.PLAN:
         return Scoped(plan, (), resumed=True, note=f"{existing.state}; a preview changes nothing")
@@ -151,7 +163,12 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run, mo
             "no more."
         )
     work.ledger.take_over(
-        existing.backfill_id, dag_id=run.dag_id, run_id=run.run_id, mode=str(request.mode), by=work.by
+        existing.backfill_id,
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        mode=str(request.mode),
+        by=work.by,
+        origin=run.origin,
     )
     written = settle(work, plan)
     state = work.ledger.backfill(existing.backfill_id).state
@@ -199,6 +216,18 @@ def _resume(work: Work, request: Request, existing: BackfillRecord, run: Run, mo
         work.ledger.move(existing.backfill_id, BackfillState.PLANNED, by=work.by, reason="resumed")
     _record_policy(work, plan)
     return Scoped(plan, plan.batches(), resumed=True, note="; ".join([*reasons, *_drift(plan, work)]))
+
+
+def _require_same_run(existing: BackfillRecord, run: Run) -> None:
+    """:raises RangeLocked: the run that opened the backfill had these ids, and is not this one."""
+    if (existing.dag_id, existing.run_id) == (run.dag_id, run.run_id) and run.origin.is_another_than(existing.origin):
+        raise RangeLocked(
+            f"Backfill {existing.backfill_id!r} is of a run {run.run_id!r} of DAG {run.dag_id!r}, as this one is, which {NOT_THIS_RUN} "
+            f"Nothing was changed. {NAME_EACH} Do not clear this task before: that would take the backfill over. If it was this run "
+            "before it was deleted and made anew, go on with it by the conf "
+            f'{{"backfill_id": "{existing.backfill_id}"}}.',
+            existing.backfill_id,
+        )
 
 
 def _drift(plan: Plan, work: Work) -> list[str]:

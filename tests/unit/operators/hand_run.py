@@ -32,6 +32,9 @@ class HandRun:
     xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
     other_runs: dict[str, dict[str, str]] = field(default_factory=dict)
     """What Airflow says of the tasks of other runs, by run id."""
+    started_at: datetime | None = None
+    """When Airflow began the run."""
+    clear_number: int = 0
     outlet_events: OutletEventAccessors = field(default_factory=OutletEventAccessors)
 
     def run(self) -> dict[str, str]:
@@ -54,7 +57,14 @@ class HandRun:
         return result
 
     def context(self, task: Any, index: int = -1, attempt: int = 1) -> Any:
-        dag_run = SimpleNamespace(dag_id=self.dag.dag_id, run_id=self.run_id, triggering_user_name="ann", conf={})
+        dag_run = SimpleNamespace(
+            dag_id=self.dag.dag_id,
+            run_id=self.run_id,
+            triggering_user_name="ann",
+            conf={},
+            start_date=self.started_at,
+            clear_number=self.clear_number,
+        )
         ti = SimpleNamespace(
             id=uuid4(),
             task_id=task.task_id,
