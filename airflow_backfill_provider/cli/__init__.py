@@ -183,7 +183,9 @@ def get_cli_commands() -> list[GroupCommand]:
                         _argument("--name", help="only those of this spec"),
                         _argument("--limit", help="how many", type=int, default=20),
                         _argument(
-                            "--live", help="the ranges that guarded scheduled runs hold instead", action="store_true"
+                            "--live",
+                            help="instead the ranges that guarded scheduled runs hold, and the claims given up",
+                            action="store_true",
                         ),
                     ),
                 ),

@@ -54,7 +54,7 @@ def report(args: Namespace) -> None:
 
 
 def list_backfills(args: Namespace) -> None:
-    """Print a line per backfill, newest first; or per range that a live run holds, oldest first."""
+    """Print a line per backfill, newest first; or per range that a live run holds, oldest first, and per claim given up."""
     with plain_errors(), open_ledger() as ledger:
         if args.live:
             _list_live(ledger)
@@ -72,14 +72,16 @@ def _list_live(ledger: Ledger) -> None:
         print(f"{claim.run.claim_id}  {claim.claimed_at:%Y-%m-%dT%H:%M:%SZ}  {claim.target} {claim.span}  {claim.run}")
     if not claims:
         print("No scheduled run holds a range.")
+    for given_up in ledger.given_up_claims():
+        print(f"Given up: {given_up}")
 
 
 def abandon(args: Namespace) -> None:
     """Give up a backfill that published nothing, or the claim of a live run that is dead, and free its range; or call off a
     rollback that broke before it put anything back."""
     with plain_errors(), open_ledger() as ledger:
-        if ledger.release_live(args.backfill_id):
-            print(f"Claim {args.backfill_id} is released; its range is free.")
+        if ledger.give_up_live(args.backfill_id, by=f"{getpass.getuser()} via cli", reason=args.reason):
+            print(f"Claim {args.backfill_id} is released; its range is free. Who did so and why is kept in the ledger.")
             return
     _end(args, partial(give_up, publish_is_dead=args.publish_is_dead))
 

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
-from airflow_backfill_provider.ledger.records import LiveClaim, LiveRun, Origin
+from airflow_backfill_provider.ledger.records import GivenUpClaim, LiveClaim, LiveRun, Origin
 from airflow_backfill_provider.ledger.spans import read_span, span_columns
-from airflow_backfill_provider.ledger.tables import LiveClaimRow
+from airflow_backfill_provider.ledger.tables import GivenUpClaimRow, LiveClaimRow
 from airflow_backfill_provider.windows import Span
 
 
@@ -42,6 +42,46 @@ def release(connection: Connection, claim_id: str, attempt: int | None = None) -
     if attempt is not None:
         query = query.where(LiveClaimRow.attempt == attempt)
     return connection.execute(query).rowcount > 0
+
+
+def give_up(connection: Connection, claim_id: str, *, at: datetime, by: str, reason: str) -> bool:
+    """Give the claims of a live run back as those of a dead one, and keep who did so and why; False when there are none."""
+    held = read(connection, claim_id=claim_id)
+    if not held:
+        return False
+    run = held[0].run
+    connection.execute(
+        insert(GivenUpClaimRow).values(
+            claim_id=claim_id,
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            task_id=run.task_id,
+            installation=run.origin.installation,
+            held="; ".join(f"{claim.target} {claim.span}" for claim in held),
+            claimed_at=held[0].claimed_at,
+            at=at,
+            actor=by,
+            reason=reason,
+        )
+    )
+    return release(connection, claim_id)
+
+
+def read_given_up(connection: Connection, *, limit: int) -> list[GivenUpClaim]:
+    """The claims that were given up last, newest first."""
+    row = GivenUpClaimRow
+    query = (
+        select(
+            row.claim_id, row.dag_id, row.run_id, row.task_id, row.installation, row.held, row.claimed_at, row.at, row.actor,
+            row.reason,
+        )
+        .order_by(row.id.desc())
+        .limit(limit)
+    )  # fmt: skip
+    return [
+        GivenUpClaim(LiveRun(claim_id, dag_id, run_id, task_id, 0, Origin(installation)), *told)
+        for claim_id, dag_id, run_id, task_id, installation, *told in connection.execute(query)
+    ]
 
 
 def read(connection: Connection, target: str | None = None, *, claim_id: str | None = None) -> list[LiveClaim]:

@@ -145,8 +145,8 @@ def _require_no_backfill(
         owner, span = taken
         raise RangeLocked(
             f"Backfill {owner!r} owns {span} of {target!r}, which overlaps the range of backfill {backfill_id!r}. "
-            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete, roll it back, or let it "
-            "expire if it is dead and has published nothing.",
+            f"`airflow safe-backfill status {owner}` shows how far it is: let it complete or roll it back. One that is dead and "
+            f"has published nothing is given up by `airflow safe-backfill abandon {owner} --reason …`.",
             owner,
         )
 

@@ -248,6 +248,24 @@ class LiveClaim:
 
 
 @dataclass(frozen=True)
+class GivenUpClaim:
+    """The claim of a live run that a person released, taking the run for dead."""
+
+    run: LiveRun
+    held: str
+    """The target and its spans, in words."""
+    claimed_at: datetime
+    at: datetime
+    by: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.run.claim_id}  {self.at:%Y-%m-%dT%H:%M:%SZ}  by {self.by}: {self.reason}  {self.held}  {self.run}"
+        )
+
+
+@dataclass(frozen=True)
 class Restatement:
     """A window or a value of a target that a backfill owns now."""
 

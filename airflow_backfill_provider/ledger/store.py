@@ -33,6 +33,7 @@ from airflow_backfill_provider.ledger.records import (
     Decision,
     EventRecord,
     FinishedStage,
+    GivenUpClaim,
     LiveClaim,
     LiveRun,
     NewBackfill,
@@ -592,6 +593,16 @@ class Ledger:
         """
         with self._write() as connection:
             return live_claims.release(connection, claim_id, attempt)
+
+    def give_up_live(self, claim_id: str, *, by: str, reason: str) -> bool:
+        """Give back what a dead live run holds, and keep who did so and why; False when it holds nothing."""
+        with self._write() as connection:
+            return live_claims.give_up(connection, claim_id, at=self._now(), by=by, reason=reason)
+
+    def given_up_claims(self, limit: int = 20) -> list[GivenUpClaim]:
+        """The claims of live runs that were given up last, newest first."""
+        with self._read() as connection:
+            return live_claims.read_given_up(connection, limit=limit)
 
     def live_claims(self) -> list[LiveClaim]:
         """What live runs hold now, oldest first."""

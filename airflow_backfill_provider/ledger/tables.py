@@ -264,3 +264,21 @@ class LiveClaimRow(Base):
     clear_number: Mapped[int] = mapped_column(server_default="0")
 
     __table_args__ = (Index(None, "target"), Index(None, "claim_id"))
+
+
+class GivenUpClaimRow(Base):
+    """A claim of a live run that a person released; what it ``held`` is in words."""
+
+    __tablename__ = f"{PREFIX}given_up_claim"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    claim_id: Mapped[str]
+    dag_id: Mapped[str]
+    run_id: Mapped[str]
+    task_id: Mapped[str]
+    installation: Mapped[str]
+    held: Mapped[str]
+    claimed_at: Mapped[datetime]
+    at: Mapped[datetime]
+    actor: Mapped[str]
+    reason: Mapped[str]

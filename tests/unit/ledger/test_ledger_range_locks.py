@@ -20,6 +20,7 @@ def test_the_second_of_two_overlapping_backfills_is_refused_with_the_owners_id(l
     with pytest.raises(RangeLocked, match="'jan_a' owns") as refused:
         open_backfill(ledger, "jan_b", 5, 15)
     assert refused.value.owner == "jan_a"
+    assert "airflow safe-backfill abandon jan_a --reason" in str(refused.value)
     assert ledger.find_backfill("jan_b") is None
     assert ledger.lock_owner(TARGET, [window(11, 15)]) is None
 

@@ -55,6 +55,8 @@ CALLS: dict[str, Callable[[Ledger], object]] = {
     "connections": lambda ledger: ledger.connections(),
     "last_sequence": lambda ledger: ledger.last_sequence("b"),
     "announce_drop": lambda ledger: ledger.announce_drop("b", "a", {}, seen=0, by="x"),
+    "give_up_live": lambda ledger: ledger.give_up_live("c", by="x", reason="r"),
+    "given_up_claims": lambda ledger: ledger.given_up_claims(),
     "live_claims": lambda ledger: ledger.live_claims(),
     "ask_approval": lambda ledger: ledger.ask_approval("b", question(), by="x"),
     "decide_approval": lambda ledger: ledger.decide_approval(

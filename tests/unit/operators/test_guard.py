@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import sqlite3
 import threading
@@ -185,7 +186,12 @@ def test_a_dead_runs_claim_is_listed_and_released_by_the_command_line(
     abandon(Namespace(backfill_id=found, reason="its worker is gone", publish_is_dead=False))
     assert f"Claim {found} is released" in capsys.readouterr().out
     list_backfills(Namespace(live=True, name=None, limit=5))
-    assert "No scheduled run holds a range." in capsys.readouterr().out
+    nobody, told = capsys.readouterr().out.splitlines()
+    assert nobody == "No scheduled run holds a range."
+    assert told.startswith(f"Given up: {found}  ")
+    assert told.endswith(
+        f"{getpass.getuser()} via cli: its worker is gone  {MARCH_4}  run 'scheduled__2024-03-04' of DAG 'daily' (task guard_publish)"
+    )
     with pytest.raises(SystemExit, match=f"LedgerError: .*{found}"):
         abandon(Namespace(backfill_id=found, reason="once more", publish_is_dead=False))
 

@@ -1,4 +1,5 @@
-"""Which Airflow installation a run is of, and when it began: two installations that share a ledger have runs of the same ids."""
+"""Which Airflow installation a run is of, and when it began: two installations that share a ledger have runs of the same ids.
+And the claims that a person gave up, with who and why."""
 
 from __future__ import annotations
 
@@ -16,3 +17,18 @@ def upgrade() -> None:
         op.add_column(table, sa.Column("installation", sa.Text(), nullable=False, server_default=""))
         op.add_column(table, sa.Column("run_started_at", sa.DateTime(timezone=True), nullable=True))
         op.add_column(table, sa.Column("clear_number", sa.Integer(), nullable=False, server_default="0"))
+    op.create_table(
+        "safe_backfill_given_up_claim",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("claim_id", sa.Text(), nullable=False),
+        sa.Column("dag_id", sa.Text(), nullable=False),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("task_id", sa.Text(), nullable=False),
+        sa.Column("installation", sa.Text(), nullable=False),
+        sa.Column("held", sa.Text(), nullable=False),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("actor", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_safe_backfill_given_up_claim"),
+    )
