@@ -188,7 +188,7 @@ class EventRow(Base):
     actor: Mapped[str]
     detail: Mapped[dict[str, Any]]
 
-    __table_args__ = (Index(None, "backfill_id", "sequence"),)
+    __table_args__ = (Index(None, "backfill_id", "sequence"), Index(None, "backfill_id", "action", "sequence"))
 
 
 class ApprovalRow(Base):

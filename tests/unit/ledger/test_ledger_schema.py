@@ -141,6 +141,17 @@ def test_a_ledger_of_the_first_version_keeps_its_windows_and_takes_values(ledger
         assert ledger.partitions("b")["eu"].span == Value("eu")
 
 
+def test_the_lines_of_one_action_are_found_without_reading_the_whole_trail(ledger: Ledger):
+    with ledger._engine.read() as connection:
+        if connection.dialect.name != "sqlite":  # with so few rows PostgreSQL reads them all
+            indexes = inspect(connection).get_indexes(f"{PREFIX}event")
+            assert ["backfill_id", "action", "sequence"] in [index["column_names"] for index in indexes]
+            return
+        query = f"SELECT * FROM {PREFIX}event WHERE backfill_id = 'a' AND action = 'b' ORDER BY sequence"
+        (step,) = [row.detail for row in connection.execute(text(f"EXPLAIN QUERY PLAN {query}"))]
+    assert step.endswith("(backfill_id=? AND action=?)")
+
+
 def test_migrations_import_nothing_that_could_change_under_them():
     for path in (MIGRATIONS / "versions").glob("*.py"):
         tree = ast.parse(path.read_text())

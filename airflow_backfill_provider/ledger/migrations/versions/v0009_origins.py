@@ -1,5 +1,5 @@
 """Which Airflow installation a run is of, and when it began: two installations that share a ledger have runs of the same ids.
-And the claims that a person gave up, with who and why."""
+And the claims that a person gave up, with who and why; and an index by which the lines of one action are found."""
 
 from __future__ import annotations
 
@@ -32,3 +32,5 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_safe_backfill_given_up_claim"),
     )
+    columns = ["backfill_id", "action", "sequence"]
+    op.create_index("ix_safe_backfill_event_backfill_id_action_sequence", "safe_backfill_event", columns)
