@@ -32,6 +32,17 @@ _KEPT_AS_GENERIC = (
     f"`airflow connections add` keeps a type that no installed provider registers as {_GENERIC}, with a warning."
 )
 
+_LEDGER_OPTIONS = frozenset(
+    {
+        "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir", "sslsni", "ssl_min_protocol_version",
+        "ssl_max_protocol_version", "gssencmode", "channel_binding", "require_auth", "target_session_attrs", "application_name",
+        "connect_timeout", "keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
+    }
+)  # fmt: skip
+"""What of a ledger connection's extra is meant for libpq; the rest is for Airflow's own hook."""
+_LEDGER_PATIENCE = {"connect_timeout": "10", "tcp_user_timeout": "60000"}
+"""Seconds to connect, and milliseconds for the network to answer, unless the extra says otherwise."""
+
 log = logging.getLogger(__name__)
 
 
@@ -341,6 +352,7 @@ def ledger_url(connection: Connection) -> URL:
                 host=connection.host,
                 port=connection.port,
                 database=connection.schema,
+                query=_LEDGER_PATIENCE | {name: str(value) for name, value in _told_libpq(connection).items()},
             )
         case other:
             kept = f" {_KEPT_AS_GENERIC}" if other == _GENERIC else ""
@@ -348,6 +360,10 @@ def ledger_url(connection: Connection) -> URL:
                 f"The ledger connection {connection.conn_id!r} has type {other!r}; it must be sqlite or postgres.{kept} Delete it with "
                 f"`airflow connections delete {connection.conn_id}`. {_ledger_created(connection.conn_id)}"
             )
+
+
+def _told_libpq(connection: Connection) -> dict[str, Any]:
+    return {name: value for name, value in connection.extra_dejson.items() if name in _LEDGER_OPTIONS}
 
 
 def _ledger_created(conn_id: str) -> str:
