@@ -181,7 +181,7 @@ def test_a_ledger_that_was_never_set_up_says_how_to_set_it_up(tmp_path: Path, ca
 
 def test_every_public_call_was_asked_about_a_ledger_that_was_never_set_up():
     public = {name for name in vars(Ledger) if not name.startswith("_")}
-    assert public - set(CALLS) == {"address", "close", "upgrade"}
+    assert public - set(CALLS) == {"address", "close", "exists", "upgrade"}
 
 
 def test_an_empty_database_says_how_to_set_it_up_and_works_once_it_is(ledger_url: str):
