@@ -11,6 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from socket import gethostname
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.sdk import Connection
 from airflow.sdk.bases.hook import BaseHook
@@ -125,12 +126,32 @@ def _refuse_shared(conn_id: str, live_conn_id: str) -> None:
             f"compute.live_conn_id is for Databricks, and compute.conn_id {conn_id!r} is a connection of type "
             f"{connection.conn_type!r}. Leave it out."
         )
-    ours, theirs = ((one.host, one.extra_dejson.get("http_path")) for one in (connection, live))
+    ours, theirs = _compute(connection), _compute(live)
+    for name, found in ((f"compute.conn_id {conn_id!r}", ours), (f"compute.live_conn_id {live_conn_id!r}", theirs)):
+        if found is None:
+            raise SpecError(
+                f"{name} does not say which SQL warehouse it leads to, so nobody can tell whether the backfill would take the live "
+                "pipeline's compute. It must be of type databricks with a host, and http_path in its extra. Where the live "
+                "pipeline runs on no SQL warehouse, leave compute.live_conn_id out."
+            )
     if ours == theirs:
+        path = connection.extra_dejson["http_path"]
         raise SpecError(
-            f"compute.conn_id {conn_id!r} and compute.live_conn_id {live_conn_id!r} lead to one SQL warehouse ({ours[1]}), where "
+            f"compute.conn_id {conn_id!r} and compute.live_conn_id {live_conn_id!r} lead to one SQL warehouse ({path}), where "
             "the backfill would slow the live pipeline down. Give it a warehouse of its own, or set compute.allow_shared_compute: true."
         )
+
+
+def _compute(connection: Connection) -> tuple[str, str] | None:
+    """Which workspace and which compute of it the connection leads to, however it spells them; None when it does not say."""
+    extra = connection.extra_dejson
+    host, path = (
+        str(one or "").strip().strip("/") for one in (extra.get("host") or connection.host, extra.get("http_path"))
+    )
+    if connection.conn_type != "databricks" or not host or not path:
+        return None
+    known = _WAREHOUSE_PATH.match(path)
+    return urlsplit(host if "://" in host else f"//{host}").hostname or host, known[1] if known else path
 
 
 def _duckdb(conn_id: str, connection: Connection, sharers: int) -> dict[str, Any]:

@@ -102,9 +102,23 @@ def test_whether_the_api_is_wanted_is_true_or_false(monkeypatch: pytest.MonkeyPa
         warehouse_for(spec())
 
 
-def test_a_backfill_on_the_live_pipeline_s_warehouse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param({}, id="the same"),
+        pytest.param({"extra": {"http_path": "/sql/1.0/endpoints/0123"}}, id="by the earlier name of warehouses"),
+        pytest.param({"extra": {"http_path": "sql/1.0/warehouses/0123"}}, id="without the first slash"),
+        pytest.param({"extra": {"http_path": PATH + "/"}}, id="with a last slash"),
+        pytest.param({"host": f"https://{HOST}/"}, id="with a scheme"),
+        pytest.param({"host": HOST.upper()}, id="in capitals"),
+        pytest.param({"host": f" {HOST}"}, id="with a blank"),
+    ],
+)
+def test_a_backfill_on_the_live_pipeline_s_warehouse_is_refused(
+    monkeypatch: pytest.MonkeyPatch, live: dict[str, Any]
+) -> None:
     connect(monkeypatch)
-    connect(monkeypatch, "live")
+    connect(monkeypatch, "live", **live)
 
     with pytest.raises(SpecError, match="lead to one SQL warehouse"):
         warehouse_for(spec(live_conn_id="live"))
@@ -125,6 +139,24 @@ def test_a_backfill_beside_the_live_pipeline_is_let_by(
     connect(monkeypatch, "live", **live)
 
     warehouse_for(spec(live_conn_id="live", **compute)).close()
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        pytest.param({"extra": {}}, id="no path"),
+        pytest.param({"host": ""}, id="no host"),
+        pytest.param({"conn_type": "postgres"}, id="another engine"),
+    ],
+)
+def test_a_live_connection_of_which_nobody_can_tell_where_it_leads_is_refused(
+    monkeypatch: pytest.MonkeyPatch, live: dict[str, Any]
+) -> None:
+    connect(monkeypatch)
+    connect(monkeypatch, "live", **live)
+
+    with pytest.raises(SpecError, match="'live' does not say which SQL warehouse it leads to"):
+        warehouse_for(spec(live_conn_id="live"))
 
 
 def test_a_live_connection_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
