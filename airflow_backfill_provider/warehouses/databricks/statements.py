@@ -12,10 +12,13 @@ from threading import Event
 from databricks.sql.exc import Error, ServerOperationError
 
 from airflow_backfill_provider.errors import ConnectionLost, WarehouseError
+from airflow_backfill_provider.warehouses.databricks.errors import message
 
 _FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.1, 5.0
 _END_SECONDS = 30.0
 """How long a cancelled statement is waited for."""
+_PATIENCE_SECONDS = 300.0
+"""How long looks at a statement may go unanswered, one after the other: it goes on meanwhile."""
 _ENDED_WELL = frozenset({"SUCCEEDED", "CLOSED"})
 _RUNNING = frozenset({"PENDING", "RUNNING"})
 UNKNOWN = "UNKNOWN"
@@ -92,7 +95,7 @@ class Statements:
         """The state in which it is over, or :data:`UNKNOWN`, and its error."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout.total_seconds()
         pause = _FIRST_PAUSE_SECONDS
-        while (found := self._look(statement))[0] in _RUNNING:
+        while (found := self._answered(statement, pause))[0] in _RUNNING:
             is_late = deadline is not None and time.monotonic() > deadline
             if is_late or self._is_cancelled.wait(pause):
                 state = self._end(statement)
@@ -109,12 +112,27 @@ class Statements:
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
         return found
 
+    def _answered(self, statement: str, pause: float) -> tuple[str, str]:
+        """What a look finds, tried again while it is not answered or is refused; :data:`UNKNOWN` when that goes on too long.
+
+        A statement that is cancelled meanwhile counts as one that runs.
+        """
+        given_up = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return self._look(statement)
+            except Error as failed:
+                if time.monotonic() > given_up:
+                    return (
+                        UNKNOWN,
+                        f"it could not be looked at for {_PATIENCE_SECONDS / 60:g} minutes: {message(failed)}",
+                    )
+            if self._is_cancelled.wait(pause):
+                return "RUNNING", ""
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+
     def _look(self, statement: str) -> tuple[str, str]:
-        """As the API's, but a look that is refused says as little as one at an id that nobody knows."""
-        try:
-            state, error = self._api.look(statement)
-        except ServerOperationError as refused:
-            return UNKNOWN, str(refused)
+        state, error = self._api.look(statement)
         if state != UNKNOWN and state not in _RUNNING:
             self._open.discard(statement)
         return state, error

@@ -49,6 +49,7 @@ class Workspace:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "_FIRST_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(statements, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(statements, "_PATIENCE_SECONDS", 0.05)
 
 
 def nothing(statement: str) -> None:
@@ -60,6 +61,7 @@ def nothing(statement: str) -> None:
     [
         pytest.param(UNKNOWN, id="nobody knows it"),
         pytest.param(ServerOperationError("denied"), id="the look is refused"),
+        pytest.param(RequestError("no route"), id="no look is answered"),
     ],
 )
 def test_a_statement_that_may_still_run_ends_the_attempt(last: str | Exception) -> None:
@@ -70,12 +72,21 @@ def test_a_statement_that_may_still_run_ends_the_attempt(last: str | Exception) 
     assert asked.goes_on
 
 
-def test_a_look_that_is_not_answered_ends_the_attempt() -> None:
-    asked = Workspace("RUNNING", RequestError("no route")).statements()
+@pytest.mark.parametrize("fault", [RequestError("no route"), ServerOperationError("503")], ids=["no answer", "refused"])
+def test_looks_that_fail_for_a_while_do_not_end_the_attempt(fault: Exception) -> None:
+    asked = Workspace("RUNNING", fault, fault, "RUNNING", fault, "SUCCEEDED").statements()
 
-    with pytest.raises(RequestError):
+    asked.run("INSERT", nothing)
+
+    assert not asked.goes_on
+
+
+def test_cancelling_does_not_wait_for_looks_that_fail() -> None:
+    asked = Workspace("RUNNING", RequestError("no route")).statements()
+    asked.cancel()
+
+    with pytest.raises(WarehouseError, match="was cancelled"):
         asked.run("INSERT", nothing)
-    assert asked.goes_on
 
 
 def test_a_late_statement_is_waited_for_until_it_is_cancelled() -> None:
