@@ -11,7 +11,7 @@ from databricks.sql.exc import Error
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from airflow_backfill_provider.errors import SpecError, TransformRefused
+from airflow_backfill_provider.errors import SpecError, TransformRefused, WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Constraint, ConstraintKind, Target
 from airflow_backfill_provider.warehouses.clocks import Reading
 from airflow_backfill_provider.warehouses.databricks.dialect import DIALECT, SPELLING
@@ -31,6 +31,10 @@ _PIPELINE_WAY = (
     "A pipeline owns its rows: whatever else writes them is lost at its next full refresh. Backfill the table that the "
     "pipeline reads and refresh it, or add a flow to the pipeline that runs once."
 )
+_WRITABLE = ("MANAGED", "EXTERNAL")
+_CONVERTIBLE = ("parquet", "iceberg")
+_VEILS = {"row filter": "a row filter", "column mask": "column masks"}
+"""How ``DESCRIBE TABLE EXTENDED`` begins the row or the heading of each. No page of Databricks' documentation names them."""
 _UNWRITABLE = {
     "delta.appendOnly": "delta.appendOnly, so that no row can be deleted",
 }
@@ -44,6 +48,8 @@ class Described:
     """Of each column, in the table's order."""
     facts: Mapping[str, str]
     """Of the table itself: ``Catalog``, ``Database``, ``Table``, ``Type``, ``Provider``, …"""
+    veils: tuple[str, ...] = ()
+    """What may keep rows or values of it from a login."""
 
     @property
     def kind(self) -> str:
@@ -71,15 +77,19 @@ def parse_description(rows: Sequence[tuple[str, str, str | None]]) -> Described:
     """Take the rows of ``DESCRIBE TABLE EXTENDED`` apart: columns first, then sections under headings."""
     types: dict[str, str] = {}
     facts: dict[str, str] = {}
+    veils: list[str] = []
     heading = ""
     for name, value, _ in rows:
+        if heading or name.startswith(_HEADING):
+            plain = name.lstrip(f"{_HEADING} ").casefold()
+            veils += [veil for begins, veil in _VEILS.items() if plain.startswith(begins)]
         if name.startswith(_HEADING):
             heading = name
         elif not heading and name:
             types[name] = canonical(value)
         elif "Detailed" in heading or heading.startswith("# View"):
             facts[name] = value
-    return Described(types, facts)
+    return Described(types, facts, tuple(dict.fromkeys(veils)))
 
 
 def describe_table(session: Session, name: str) -> Described:
@@ -125,15 +135,20 @@ def find_table(session: Session, name: str) -> Table:
 
 def _table(session: Session, found: Described) -> Table:
     place = found.place
-    required = {
-        str(column["COLUMN_NAME"]).casefold()
+    listed = {
+        str(column["COLUMN_NAME"]).casefold(): column["IS_NULLABLE"] == "NO"
         for column in session.catalog_columns(place.database, place.schema, place.name)
-        if column["IS_NULLABLE"] == "NO"
     }
+    # Of a view, whose rows nothing is written into, nobody asks.
+    if not place.is_view and (unlisted := [name for name in found.types if name.casefold() not in listed]):
+        raise WarehouseError(
+            f"The catalog call of the Databricks client lists no column {', '.join(unlisted)} of {place}, so whether it may be NULL "
+            "is not known. Nothing was written. Look whether the login of compute.conn_id may see the table in Catalog Explorer."
+        )
     return Table(
         place,
         tuple(
-            Column(name, data_type, nullable=name.casefold() not in required, hashable=is_hashable(data_type))
+            Column(name, data_type, nullable=not listed.get(name.casefold(), False), hashable=is_hashable(data_type))
             for name, data_type in found.types.items()
         ),
     )
@@ -172,10 +187,23 @@ def refuse_kind(found: Described, name: str) -> None:
         raise SpecError(f"{name} is {written}, which a backfill must not write. {_PIPELINE_WAY}")
     if found.kind == "VIEW":
         raise SpecError(f"{name} is a view, which has no rows of its own. Name the table that a pipeline writes.")
+    if found.kind not in _WRITABLE:
+        kind = f"of type {found.kind}" if found.kind else "of a type that the catalog does not tell"
+        raise SpecError(f"{name} is {kind}. A backfill writes into a managed or external Delta table; name that one.")
     if (provider := found.facts.get("Provider", "delta").lower()) != "delta":
-        raise SpecError(
-            f"{name} is a table of {provider} files, where nothing is replaced in one commit. Nothing was written. "
+        way = (
             "CONVERT TO DELTA makes a Delta table of it."
+            if provider in _CONVERTIBLE
+            else "Copy its rows into a Delta table, and name that one."
+        )
+        raise SpecError(
+            f"{name} is a table of {provider} files, where nothing is replaced in one commit. Nothing was written. {way}"
+        )
+    if found.veils:
+        raise SpecError(
+            f"{name} has {' and '.join(found.veils)}, so what a backfill reads of it need not be all that is there, and Databricks "
+            "refuses time travel and the history of such a table. Nothing was written. Take them off the table for the backfill, or "
+            "put them on a view of it."
         )
 
 

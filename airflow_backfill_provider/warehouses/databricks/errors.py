@@ -10,7 +10,7 @@ from http import HTTPStatus
 from databricks.sql.exc import Error, RequestError
 from urllib3.exceptions import HTTPError
 
-from airflow_backfill_provider.errors import ConnectionLost, PublishRefused, WarehouseError
+from airflow_backfill_provider.errors import ConnectionLost, PublishRefused, SpecError, WarehouseError
 
 _CONFLICT = re.compile(
     r"DELTA_(CONCURRENT_(APPEND|DELETE_READ|DELETE_DELETE|TRANSACTION|WRITE)|METADATA_CHANGED|PROTOCOL_CHANGED)"
@@ -20,6 +20,7 @@ _BROKEN = re.compile(r"DELTA_(VIOLATE_CONSTRAINT|NOT_NULL_CONSTRAINT_VIOLATED)|C
 _ABSENT = re.compile(r"\[(TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND|NO_SUCH_CATALOG_EXCEPTION|CATALOG_NOT_FOUND)")
 _FORBIDDEN = re.compile(r"INSUFFICIENT_PERMISSIONS|PERMISSION_DENIED|UNAUTHORIZED_ACCESS")
 _ASIDE = re.compile(r"\b(stage|backup)__")
+_VEILED = re.compile(r"(ROW_LEVEL_SECURITY|COLUMN_MASKS?)_\w*NOT_SUPPORTED")
 _SESSION_ENDED = re.compile(r"Invalid (Session|Operation)Handle|INVALID_HANDLE")
 _NAME_MISMATCH = re.compile(r"\[(UNRESOLVED_COLUMN|NUM_COLUMNS_MISMATCH|AMBIGUOUS_REFERENCE)")
 _AFTER_THE_MESSAGE = re.compile(r"\n(== SQL|JVM stacktrace|\s*at (org|java|scala)\.|'?(Project|Insert|Overwrite|\+-))")
@@ -50,8 +51,8 @@ def is_forbidden(error: Exception) -> bool:
 
 def is_about_the_statement(error: Exception) -> bool:
     """Whether an error says something of the statement that ended in it: a connection that was lost does not, nor does a right
-    that the login has not."""
-    return not isinstance(error, RequestError) and not is_forbidden(error)
+    that the login has not, nor a row filter or a column mask of a table."""
+    return not (isinstance(error, RequestError) or is_forbidden(error) or _VEILED.search(str(error)))
 
 
 def is_name_mismatch(error: Exception) -> bool:
@@ -99,6 +100,7 @@ def translated(what: str) -> Iterator[None]:
     """Raise ours for theirs; ``what`` was being done, as the start of a sentence (``Staging 2024-01-01``).
 
     :raises PublishRefused: rows break a constraint of the table that they were to land in.
+    :raises SpecError: a table has a row filter or a column mask, which what was asked does not go with.
     :raises ConnectionLost: the warehouse was not reached, or a login's time was over; may work later, with a new connection.
     :raises WarehouseError: everything else.
     """
@@ -110,6 +112,12 @@ def translated(what: str) -> Iterator[None]:
         if _BROKEN.search(str(exc)):
             raise PublishRefused(
                 f"{what} failed: rows break a constraint of the table; nothing was written: {message(exc)}"
+            ) from _cause(exc)
+        if _VEILED.search(str(exc)):
+            raise SpecError(
+                f"{what} failed: a table has a row filter or a column mask, with which Databricks refuses time travel and the "
+                f"table's history. Nothing was written. {message(exc)} Take them off the table, or read it through a view, which "
+                "has no version and is read as it is."
             ) from _cause(exc)
         gone = " It was dropped: stage again." if is_absent(exc) and _ASIDE.search(str(exc)) else ""
         raise WarehouseError(f"{what} failed: {message(exc)}{gone}") from _cause(exc)

@@ -12,7 +12,7 @@ pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 from databricks.sql.exc import DatabaseError, RequestError, ServerOperationError
 from urllib3.exceptions import ProtocolError
 
-from airflow_backfill_provider.errors import ConnectionLost, TransformRefused, VersionGone, WarehouseError
+from airflow_backfill_provider.errors import ConnectionLost, SpecError, TransformRefused, VersionGone, WarehouseError
 from airflow_backfill_provider.warehouses.base import Warehouse
 from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse, session
 
@@ -39,6 +39,17 @@ def test_a_right_that_is_missing_is_told_as_it_is(ask: Ask) -> None:
     with pytest.raises(WarehouseError, match="does not have SELECT") as told:
         ask(warehouse)
     assert not isinstance(told.value, VersionGone | TransformRefused)
+
+
+@pytest.mark.parametrize("ask", ASKS)
+def test_a_table_that_not_every_login_sees_whole_is_told_as_one_that_cannot_be_worked_with(ask: Ask) -> None:
+    veiled = ServerOperationError(
+        "[ROW_LEVEL_SECURITY_COLUMN_MASK_FEATURE_NOT_SUPPORTED.TIME_TRAVEL] Row filters or column masks are not supported."
+    )
+    warehouse = DatabricksWarehouse(lambda settings: FakeConnection(raising(veiled)))
+
+    with pytest.raises(SpecError, match="row filter or a column mask"):
+        ask(warehouse)
 
 
 class Warehouses:

@@ -7,13 +7,14 @@ from decimal import Decimal
 
 import pytest
 import sqlglot
+from databricks_local.fake import FakeConnection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
 pytest.importorskip("databricks.sql", reason="needs databricks-sql-connector")
 
-from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.errors import SpecError, WarehouseError
 from airflow_backfill_provider.warehouses.base import Column, Target
 from airflow_backfill_provider.warehouses.clocks import UTC_DATE, UTC_TIMESTAMP, Clock, ColumnKind
 from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
@@ -147,11 +148,51 @@ def test_a_description_is_taken_apart() -> None:
         ("MATERIALIZED_VIEW", "delta", "a materialized view.*full refresh"),
         ("VIEW", "delta", "a view, which has no rows of its own"),
         ("EXTERNAL", "parquet", "a table of parquet files.*CONVERT TO DELTA"),
+        ("EXTERNAL", "csv", "a table of csv files.*Copy its rows into a Delta table"),
+        ("METRIC_VIEW", "delta", "of type METRIC_VIEW.*managed or external Delta table"),
+        ("FOREIGN", "postgresql", "of type FOREIGN.*managed or external Delta table"),
+        ("", "delta", "of a type that the catalog does not tell.*managed or external Delta table"),
     ],
 )
 def test_what_a_backfill_must_not_write_is_refused_with_the_right_way(kind: str, provider: str, told: str) -> None:
     with pytest.raises(SpecError, match=f"analytics.orders is {told}"):
         refuse_kind(parse_description(described(kind, provider)), "analytics.orders")
+
+
+@pytest.mark.parametrize(
+    ("veil", "told"),
+    [
+        pytest.param([("Row Filter", "main.sec.by_region ON (region)", "")], "a row filter", id="a row filter"),
+        pytest.param(
+            [("# Row Filter", "", ""), ("Function", "main.sec.by_region", "")], "a row filter", id="as a section"
+        ),
+        pytest.param([("# Column Masks", "", ""), ("email", "main.sec.mask", "")], "column masks", id="column masks"),
+    ],
+)
+def test_a_table_that_not_every_login_sees_whole_is_refused(veil: list[tuple[str, str, str]], told: str) -> None:
+    found = parse_description([*described("MANAGED"), *veil])
+
+    with pytest.raises(SpecError, match=f"analytics.orders has {told}, so"):
+        refuse_kind(found, "analytics.orders")
+
+
+def test_a_column_may_be_called_as_a_row_filter_is() -> None:
+    refuse_kind(parse_description([("Row Filter", "string", None), *described("MANAGED")]), "analytics.orders")
+
+
+def test_a_column_that_the_client_s_catalog_call_does_not_list_is_not_taken_as_one_that_may_be_null() -> None:
+    def answer(sql: str) -> list[dict[str, object]]:
+        if sql == "GetColumns":
+            there = {"TABLE_SCHEM": "analytics", "TABLE_NAME": "orders", "COLUMN_NAME": "id", "IS_NULLABLE": "NO"}
+            return [there]
+        if sql.startswith("DESCRIBE"):
+            return [dict(zip("abc", row, strict=True)) for row in described("MANAGED")]
+        return []
+
+    warehouse = DatabricksWarehouse(lambda settings: FakeConnection(answer))
+
+    with pytest.raises(WarehouseError, match=r"lists no column Day of analytics\.orders"):
+        warehouse.describe("analytics.orders", "Day", ["id"])
 
 
 def test_a_view_is_seen_through_by_the_text_it_keeps_and_the_schema_it_was_made_in() -> None:
