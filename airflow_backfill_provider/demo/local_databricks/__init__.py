@@ -11,6 +11,7 @@ commit, or a read, of real Delta tables.
     rest      what the SQL Statement Execution API and the Jobs API are asked
     queries   statements that run, their results, and how they are cancelled
     jobs      notebooks that run, and how they are cancelled
+    definitions    tables as `SHOW CREATE TABLE` shows them
     rows      what a statement returned
     spark     the session's settings, and the tables that a folder holds
 """

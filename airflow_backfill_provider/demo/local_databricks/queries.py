@@ -11,6 +11,7 @@ import pyarrow
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from airflow_backfill_provider.demo.local_databricks.definitions import definition
 from airflow_backfill_provider.demo.local_databricks.rows import fetched
 
 _TIMEOUT = "statement_timeout"
@@ -65,7 +66,8 @@ class Query:
         if self._session.timeout:
             timer.start()
         try:
-            rows = fetched(spark.sql(self.sql))
+            shown = definition(spark, self.sql)
+            rows = fetched(spark.sql(self.sql)) if shown is None else shown
             # A cancelled statement that was past its last job has come to its end.
             self.rows, self.state = rows, State.SUCCEEDED
         except PySparkException as error:
