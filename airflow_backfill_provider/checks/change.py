@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 
@@ -80,13 +81,22 @@ class Distance:
 def quotient(total: Scalar | Exception, rows: int) -> int | float | Decimal | None:
     """The total by the rows; ``None`` when there is no total or no row, since a quotient of nothing is not 0.
 
-    :raises ValueError: the total is not a finite number.
+    :raises ValueError: the total is not a number; of one that is not finite, NaN or infinity, neither is the quotient.
     """
     if total is None or isinstance(total, Exception) or rows == 0:
         return None
+    if isinstance(total, float | Decimal) and not math.isfinite(total):
+        return total
     number = _number(total)
     with localcontext(_EXACT):
         return total / rows if isinstance(total, float) else number / rows
+
+
+def is_same_beyond_numbers(old: Scalar, new: Scalar) -> bool:
+    """Whether both are the same, and not finite: NaN, or infinity of one sign. NaN is NaN, as the engines have it."""
+    if not all(isinstance(value, float | Decimal) and not math.isfinite(value) for value in (old, new)):
+        return False
+    return old == new or (old != old and new != new)
 
 
 def plain(number: Decimal) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from airflow_backfill_provider.checks.answer import Answer
-from airflow_backfill_provider.checks.change import Distance, quotient
+from airflow_backfill_provider.checks.change import Distance, is_same_beyond_numbers, quotient
 from airflow_backfill_provider.checks.findings import Findings, Measured, failure
 from airflow_backfill_provider.checks.metrics import metrics_of_comparison
 from airflow_backfill_provider.checks.outcome import Outcome
@@ -37,9 +37,12 @@ def judge_measure(comparison: AnyMeasure, found: Findings) -> Outcome:
         old, new = value_of(beside, other), value_of(comparison, found.staged)
         if old is None or new is None:
             return _absent(comparison, answer, expected, old, new, is_empty=not (found.rows_new or found.rows_old))
+        if is_same_beyond_numbers(old, new) and _may_stay(comparison):
+            return answer.passed(expected, f"{new}, as before", "not a finite number, so there is no change to bound")
         distance = Distance.between(old, new, comparison.abs_tol, comparison.rel_tol)
     except ValueError as error:
-        return answer.error(expected, "not a number", str(error))
+        way_on = "NULL is what stands for a number that is not there: mend the SQL, or leave the column out of compare"
+        return answer.error(expected, "not a number", f"{error}; {way_on}")
     if distance.old == 0 and _is_percentage(comparison):
         return _of_zero(comparison, answer, expected, distance)
     detail = "compared within floating point rounding" if distance.rounding else ""
@@ -57,8 +60,7 @@ def _holds(comparison: AnyMeasure, distance: Distance) -> bool:
 
 def _of_zero(comparison: AnyMeasure, answer: Answer, expected: str, distance: Distance) -> Outcome:
     """There is no percentage of 0: only what needs none can be answered."""
-    change = comparison.change_between
-    if distance.change == 0 and (change is None or change.low <= 0 <= change.high):
+    if distance.change == 0 and _may_stay(comparison):
         return answer.passed(expected, str(distance), "0 as before, which takes no percentage")
     if comparison.abs_tol is not None:
         return answer.of(distance.at_most(Decimal(0)), expected, str(distance), "of an old value of 0, abs_tol decides")
@@ -78,6 +80,12 @@ def _absent(
     return answer.fail(expected, found, "one side has no value, which is not 0, so there is no change to bound")
 
 
+def _may_stay(comparison: AnyMeasure) -> bool:
+    """Whether the bound lets the number be what it was."""
+    change = comparison.change_between
+    return change is None or change.low <= 0 <= change.high
+
+
 def _is_percentage(comparison: AnyMeasure) -> bool:
     """Whether the bound is a share of the old value."""
     if comparison.change_between is not None:
@@ -88,7 +96,7 @@ def _is_percentage(comparison: AnyMeasure) -> bool:
 def value_of(comparison: AnyMeasure, measured: Measured) -> Scalar:
     """The number that is compared, of rows of which all its metrics were measured; ``None`` when they have none.
 
-    :raises ValueError: a value that is divided is not a finite number.
+    :raises ValueError: a value that is divided is not a number.
     """
     first, *others = (measured[metric] for metric in metrics_of_comparison(comparison))
     match comparison:

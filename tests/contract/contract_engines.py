@@ -46,8 +46,8 @@ class Engine(Protocol):
     types: dict[str, str]
     """The engine's spelling of: integer, date, timestamp, text, money (12 digits, 2 of them decimals), real, flag."""
     lacks: frozenset[str]
-    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``, ``odd names`` of tables (with
-    quotes or blanks in them)."""
+    """What the engine cannot have at all: ``view``, ``constraint`` (that spans rows), ``zoned``, ``nan`` (nor infinity), ``odd names`` of
+    tables (with quotes or blanks in them)."""
 
     def create(self, tmp_path: Path) -> Warehouse:
         """A warehouse of its own whose published database has an empty schema ``analytics``."""
@@ -79,7 +79,7 @@ TYPES = {
 class Memory:
     name = "memory"
     types = TYPES
-    lacks = frozenset({"versions", "zoned"})
+    lacks = frozenset({"versions", "zoned", "nan"})
 
     def create(self, tmp_path: Path) -> Warehouse:
         self.warehouse = MemoryWarehouse()

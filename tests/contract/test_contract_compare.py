@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
+from contract_engines import Engine
 from contract_world import EMPTY_DAY, KEYS, RANGE, ROWS, World, day, days
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stage_writing import write_one
 
-from airflow_backfill_provider.warehouses.base import Published, RowDiff, Staged
+from airflow_backfill_provider.warehouses.base import Published, RowDiff, Staged, Warehouse
 
 DAY = "2024-01-02"
 OLD = [
@@ -219,3 +222,42 @@ def test_a_key_that_repeats_counts_once_where_it_moved_and_one_that_is_null_neve
 
     found = orders.warehouse.moved_keys(orders.target, Published(), staged, (first, second, third))
     assert found == {(RANGE[0], RANGE[2]): 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_same"),
+    [
+        ("NaN", "NaN", True),
+        ("Infinity", "Infinity", True),
+        ("0.0", "-0.0", True),
+        ("NaN", "1.0", False),
+        ("1.0", "NaN", False),
+        ("NaN", "Infinity", False),
+    ],
+)
+def test_nan_is_nan_and_no_number_and_zero_is_zero_whatever_its_sign(
+    engine: Engine, warehouse: Warehouse, old: str, new: str, is_same: bool
+) -> None:
+    if "nan" in engine.lacks and not {"NaN", "Infinity"}.isdisjoint((old, new)):
+        pytest.skip("the engine has no number that is not finite")
+    real = engine.types["real"]
+
+    def row(value: str) -> str:
+        return f"SELECT CAST(1 AS BIGINT) AS id, CAST('{DAY}' AS DATE) AS d, CAST('{value}' AS {real}) AS v"
+
+    engine.execute(
+        f"CREATE TABLE analytics.readings (id {engine.types['integer']}, d {engine.types['date']}, v {real})",
+        f"INSERT INTO analytics.readings {row(old)}",
+    )
+    target = warehouse.describe("analytics.readings", "d", ["id"])
+    with warehouse.open_stage(target, "b1", "batch-1") as writer:
+        staged = Staged((write_one(writer, day(DAY), row(new)),))
+    sides = (target, Published(), staged, [day(DAY)])
+
+    diff = warehouse.compare(*sides)[DAY]
+    assert (diff.identical, diff.changed) == ((1, 0) if is_same else (0, 1))
+    before, after = (warehouse.fingerprint(target, rows, [day(DAY)])[DAY] for rows in (Published(), staged))
+    assert (before == after) == is_same
+    changed: dict[str, int] = {} if is_same else {"v": 1}
+    assert warehouse.changed_columns(*sides)[DAY] == changed
+    assert warehouse.changed_columns(*sides, tolerance={"v": Decimal(1000)})[DAY] == changed

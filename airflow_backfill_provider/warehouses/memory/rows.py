@@ -68,5 +68,7 @@ def cut(table: Table, partition_by: str, clock: Clock, partitions: Sequence[Part
 
 def fingerprint(rows: Sequence[Row]) -> Fingerprint:
     """Equal exactly when the rows are equal as a bag."""
-    digest = hashlib.sha256("\n".join(sorted(map(repr, rows))).encode()).hexdigest()
+    # 0.0 and -0.0 are equal, and are written differently.
+    written = (repr(tuple(value + 0.0 if isinstance(value, float) else value for value in row)) for row in rows)
+    digest = hashlib.sha256("\n".join(sorted(written)).encode()).hexdigest()
     return Fingerprint(len(rows), digest, METHOD)

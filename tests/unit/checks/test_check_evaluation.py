@@ -256,8 +256,32 @@ def test_a_sum_that_is_missing_on_one_side_is_not_zero(old: Scalar, new: Scalar)
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), Decimal("NaN"), Decimal("-Infinity"), "12", True])
 def test_a_sum_that_is_no_finite_number_is_an_error(bad: Scalar) -> None:
-    for old, new in ((bad, 1), (1, bad), (bad, bad)):
+    for old, new in ((bad, 1), (1, bad)):
         assert compare_sum(old, new, max_abs_change=1).verdict is Verdict.ERROR
+
+
+@pytest.mark.parametrize("bad", ["12", True])
+def test_a_sum_that_is_no_number_on_both_sides_is_an_error(bad: Scalar) -> None:
+    assert compare_sum(bad, bad, max_abs_change=1).verdict is Verdict.ERROR
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), Decimal("NaN"), Decimal("-Infinity")])
+def test_a_number_that_is_not_finite_on_both_sides_is_as_before_where_the_bound_lets_it_stay(bad: Any) -> None:
+    outcome = compare_sum(bad, bad, change_between=[0, 10])
+    assert (outcome.verdict, outcome.actual) == (Verdict.PASS, f"{bad}, as before")
+    assert compare_sum(bad, bad, change_between=["-1%", "1%"]).verdict is Verdict.PASS
+    assert compare_sum(bad, bad, change_between=[1, 10]).verdict is Verdict.ERROR
+    mean = spec(compare=[{"avg": {"column": "net", "max_abs_change": 0}}])
+    of_rows = {ROWS: 10, Metric(MetricKind.NULLS, ("net",)): 0, SUM: bad}
+    (averaged,) = [one for name, one in evaluate(mean, of_rows, of_rows).items() if name.startswith("avg")]
+    assert averaged.verdict is Verdict.PASS
+
+
+def test_infinity_beside_the_other_or_beside_nan_is_an_error_that_names_a_way_on() -> None:
+    for old, new in ((float("inf"), float("-inf")), (float("nan"), float("inf")), (1.0, float("nan"))):
+        outcome = compare_sum(old, new, change_between=[0, 10])
+        assert outcome.verdict is Verdict.ERROR
+        assert "NULL is what stands for a number that is not there" in outcome.detail
 
 
 def test_decimal_sums_are_compared_to_the_last_of_38_digits() -> None:
