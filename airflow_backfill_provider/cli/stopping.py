@@ -15,14 +15,13 @@ from sqlalchemy.orm import Session
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.heartbeats import beat_line, running_tasks
 from airflow_backfill_provider.connections import open_ledger
-from airflow_backfill_provider.errors import RequestError, SwitchUnreadable
+from airflow_backfill_provider.errors import LedgerError, RequestError, SwitchUnreadable
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.states import ACTIVE, STOPPED, BackfillState
 from airflow_backfill_provider.steps.way_on import once_lifted
 from airflow_backfill_provider.switch import ALL, VARIABLE, lifting, stopped, stopping
 
 _LOOK_EVERY_SECONDS = 1.0
-_MANY = 10_000
 _EACH_ENDS = "each ends before its next partition"
 _PREFIX = "backfill__"
 """What the ids of the factory's DAGs begin with; a DAG by hand is known once it ran, by the ledger."""
@@ -31,12 +30,19 @@ _PREFIX = "backfill__"
 def stop(args: Namespace) -> None:
     """Turn the switch on, print the tasks that still run, and wait for their end when asked to.
 
-    Ends with status 1 when something still runs after ``--wait`` seconds.
+    Ends with status 1 when something still runs after ``--wait`` seconds, or that cannot be told. The switch is turned also
+    where the ledger cannot be reached.
     """
     with plain_errors():
         name = _named(args)
         print(_turned(name, on=True))
-        running = _print_running(name, _EACH_ENDS)
+        try:
+            running = _print_running(name, _EACH_ENDS)
+        except LedgerError as error:
+            if args.wait is not None:
+                raise
+            print(f"What still runs cannot be told: {error}")
+            return
         if args.wait is None or not running:
             return
         deadline = time.monotonic() + args.wait
@@ -78,10 +84,18 @@ def _named(args: Namespace) -> str:
         raise RequestError("Say which backfill: the name of its spec, or --all.")
     if args.everything:
         return ALL
-    with create_session() as session, open_ledger() as ledger:
+    with create_session() as session:
         dag_ids = session.scalars(select(DagModel.dag_id).where(DagModel.dag_id.startswith(_PREFIX, autoescape=True)))
         known = {dag_id.removeprefix(_PREFIX) for dag_id in dag_ids}
-        known |= {backfill.name for backfill in ledger.backfills(limit=_MANY)}
+    if args.name in known:
+        return str(args.name)
+    try:
+        with open_ledger() as ledger:
+            known |= ledger.names()
+    except LedgerError as error:
+        # A stop must not wait for the ledger: a name too many in the switch stops nothing.
+        print(f"Whether there is a backfill named {args.name!r} cannot be told: {error}")
+        return str(args.name)
     if args.name not in known:
         raise RequestError(
             f"There is no backfill named {args.name!r}; there are: {', '.join(sorted(known)) or 'none'}. "
@@ -122,8 +136,7 @@ def _held(session: Session) -> str | None:
 
 def _backfills(name: str, states: frozenset[BackfillState]) -> list[BackfillRecord]:
     with open_ledger() as ledger:
-        found = ledger.backfills(name=None if name == ALL else name, limit=_MANY)
-    return [backfill for backfill in found if backfill.state in states]
+        return ledger.backfills(name=None if name == ALL else name, states=states, limit=None)
 
 
 def _running(backfills: Sequence[BackfillRecord]) -> list[TaskInstance]:

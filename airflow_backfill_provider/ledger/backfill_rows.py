@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -118,14 +119,28 @@ def find(connection: Connection, backfill_id: str) -> BackfillRecord | None:
     return None if row is None else _record(row)
 
 
-def newest(connection: Connection, *, name: str | None, target: str | None, limit: int) -> list[BackfillRecord]:
-    """The newest backfills, newest first."""
+def newest(
+    connection: Connection,
+    *,
+    name: str | None,
+    target: str | None,
+    limit: int | None,
+    states: Collection[BackfillState] | None = None,
+) -> list[BackfillRecord]:
+    """The newest backfills, newest first; all of them without a limit."""
     query = select(BackfillRow).order_by(BackfillRow.created_at.desc(), BackfillRow.backfill_id).limit(limit)
     if name is not None:
         query = query.where(BackfillRow.name == name)
     if target is not None:
         query = query.where(BackfillRow.target == target)
+    if states is not None:
+        query = query.where(BackfillRow.state.in_(states))
     return [_record(row) for row in connection.execute(query)]
+
+
+def names(connection: Connection) -> frozenset[str]:
+    """The name of every spec that was ever backfilled."""
+    return frozenset(connection.scalars(select(BackfillRow.name).distinct()))
 
 
 def connections(connection: Connection) -> tuple[str, ...]:

@@ -148,10 +148,22 @@ class Ledger:
         with self._read() as connection:
             return backfill_rows.find(connection, backfill_id)
 
-    def backfills(self, *, name: str | None = None, target: str | None = None, limit: int = 50) -> list[BackfillRecord]:
-        """The newest backfills, of one spec, of one target or of all, newest first."""
+    def backfills(
+        self,
+        *,
+        name: str | None = None,
+        target: str | None = None,
+        states: Collection[BackfillState] | None = None,
+        limit: int | None = 50,
+    ) -> list[BackfillRecord]:
+        """The newest backfills, of one spec, of one target, in these states or of all, newest first; without a limit all of them."""
         with self._read() as connection:
-            return backfill_rows.newest(connection, name=name, target=target, limit=limit)
+            return backfill_rows.newest(connection, name=name, target=target, limit=limit, states=states)
+
+    def names(self) -> frozenset[str]:
+        """The name of every spec that was ever backfilled."""
+        with self._read() as connection:
+            return backfill_rows.names(connection)
 
     def connections(self) -> tuple[str, ...]:
         """Every Airflow connection of a warehouse that a backfill was opened with, in order."""
@@ -245,7 +257,7 @@ class Ledger:
                 trail.add_event(
                     connection,
                     backfill_id,
-                    "partitions.moved",
+                    trail.PARTITIONS_MOVED_EVENT,
                     at=at,
                     by=by,
                     detail={
@@ -469,6 +481,12 @@ class Ledger:
         with self._read() as connection:
             backfill_rows.read(connection, backfill_id)
             return trail.read_events(connection, backfill_id, *actions)
+
+    def last_events(self, backfill_id: str, limit: int) -> list[EventRecord]:
+        """The last lines of the audit trail of a backfill, oldest first."""
+        with self._read() as connection:
+            backfill_rows.read(connection, backfill_id)
+            return trail.read_last_events(connection, backfill_id, limit)
 
     def claim_range(self, backfill_id: str, spans: Sequence[Span], *, by: str) -> None:
         """Claim spans of the backfill's target for it; nothing happens when it owns them already.

@@ -17,6 +17,8 @@ from airflow_backfill_provider.ledger.tables import EventRow, EvidenceRow
 MOVED_EVENT = "backfill.moved"
 """The backfill came to another state: ``from``, ``to`` and the ``reason``, as all moves of it are recorded; and the ``task``
 that publishes from then on, where it came to that; and the name of the ``error`` that halted it."""
+PARTITIONS_MOVED_EVENT = "partitions.moved"
+"""Partitions came to another state: their ``keys``, how many came ``from`` which, and ``to`` which."""
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
 
@@ -71,6 +73,17 @@ def under_newest_plan(events: Sequence[EventRecord], action: str) -> list[EventR
     """
     revised = max((event.sequence for event in events if event.action == REVISED_EVENT), default=0)
     return [event for event in events if event.action == action and event.sequence > revised]
+
+
+def read_last_events(connection: Connection, backfill_id: str, limit: int) -> list[EventRecord]:
+    """The last lines of the trail of one backfill, oldest first."""
+    rows = connection.execute(
+        select(EventRow.sequence, EventRow.backfill_id, EventRow.at, EventRow.action, EventRow.actor, EventRow.detail)
+        .where(EventRow.backfill_id == backfill_id)
+        .order_by(EventRow.sequence.desc())
+        .limit(limit)
+    )
+    return [EventRecord(*row) for row in rows][::-1]
 
 
 def read_publishers(connection: Connection, backfill_id: str) -> list[AirflowTask | None]:

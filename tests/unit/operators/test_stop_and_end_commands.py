@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 from uuid import uuid4
@@ -106,3 +107,25 @@ def test_abandon_says_which_run_elsewhere_may_go_on_and_what_to_do(planned: Shop
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("May still run: ")]
     assert line.startswith("May still run: run 1 of ")
     assert ", whose id there is 77, for 2024-03-04. Nothing takes its rows any more" in line
+
+
+@pytest.mark.parametrize("what", ["customers", "--all"])
+def test_a_stop_is_turned_though_the_ledger_cannot_be_reached(
+    planned: Shop, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = {"conn_type": "sqlite", "host": str(planned.folder / "away" / "ledger.db")}
+    monkeypatch.setenv("AIRFLOW_CONN_SAFE_BACKFILL_LEDGER", json.dumps(away))
+
+    done = planned.airflow("safe-backfill", "stop", what)
+
+    assert done.returncode == 0, done.stderr
+    assert f'"{what.removeprefix("--")}": true' in done.stdout
+    assert "What still runs cannot be told: The ledger sqlite" in done.stdout
+    assert ("Whether there is a backfill named 'customers' cannot be told" in done.stdout) is (what == "customers")
+
+
+def test_a_stop_of_a_name_that_no_backfill_has_turns_nothing(planned: Shop) -> None:
+    done = planned.airflow("safe-backfill", "stop", "ordres")
+
+    assert done.returncode == 1
+    assert "There is no backfill named 'ordres'; there are: orders. Nothing was changed." in done.stderr
