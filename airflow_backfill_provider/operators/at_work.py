@@ -8,10 +8,13 @@ from airflow.sdk.definitions.context import Context
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 if TYPE_CHECKING:
+    from airflow_backfill_provider.ledger.records import BackfillRecord
     from airflow_backfill_provider.ledger.store import Ledger
 
 _AT_WORK = frozenset({"running", "restarting"})
 """One that is only queued, or waits to be tried again, asks the ledger before it writes anything."""
+_IN_A_SLOT = _AT_WORK | {"queued"}
+"""A task that is only scheduled has none: its pool may be missing, or full."""
 
 
 def nobody_is_at_work(context: Context, ledger: Ledger, backfill_id: str) -> bool:
@@ -32,6 +35,20 @@ def nobody_is_at_work(context: Context, ledger: Ledger, backfill_id: str) -> boo
     if not publishers or None in publishers:
         tasks = [(dag_id, run_id, None) for dag_id, run_id in ledger.runs(backfill_id)]
     return all(_is_idle(context["ti"], *one) for one in tasks)
+
+
+def has_tasks(context: Context, backfill: BackfillRecord) -> bool:
+    """Whether this Airflow has a task at work, or about to be, of the run that works on the backfill."""
+    from airflow_backfill_provider.connections import installation
+
+    if backfill.origin.installation != installation():
+        return False
+    try:
+        found = context["ti"].get_task_states(dag_id=backfill.dag_id, run_ids=[backfill.run_id])
+    except AirflowRuntimeError:
+        return False  # another Airflow's, or deleted here
+    states = found.get(backfill.run_id, {}).values()
+    return any(getattr(state, "value", str(state)) in _IN_A_SLOT for state in states)
 
 
 def _is_idle(ti: Any, dag_id: str, run_id: str, task_ids: list[str] | None) -> bool:

@@ -21,6 +21,7 @@ from airflow_backfill_provider.operators.base import BY_DAG_TEST
 
 PATIENCE = 45
 """Seconds that the probe may wait for a slot, unless ``[safe_backfill] pool_patience`` says otherwise."""
+_BETWEEN_TWO_TASKS = 5.0
 log = logging.getLogger(__name__)
 _STARTED = frozenset({"queued", "running", "success", "failed", "up_for_retry", "restarting"})
 _WAITING = frozenset({None, "scheduled"})
@@ -51,7 +52,7 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
     deadline = time.monotonic() + patience
     while (state := _state(context, probe)) not in _STARTED:
         if state == _SKIPPED or time.monotonic() >= deadline:
-            if others := at_work():
+            if others := at_work() or _at_work_a_moment_later(at_work, patience):
                 log.info(
                     "The probe of the pool %s is %s, and there %s at work: its tasks begin as slots become free.",
                     pool, state, f"{', '.join(others)} {'is' if len(others) == 1 else 'are'}",
@@ -69,6 +70,12 @@ def wait_for_pool(context: Context, pool: str, probe: str, at_work: Callable[[],
                 f"the UI under Admin, Pools; then clear this task with downstream, or the whole run: {clear}"
             )
         time.sleep(0.5)
+
+
+def _at_work_a_moment_later(at_work: Callable[[], Sequence[str]], patience: float) -> Sequence[str]:
+    """Between two tasks of a full pool nobody is at work, until the scheduler has taken the next."""
+    time.sleep(min(_BETWEEN_TWO_TASKS, patience))
+    return at_work()
 
 
 def skip_waiting(context: Context, probe: str) -> bool:

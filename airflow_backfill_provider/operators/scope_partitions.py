@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from airflow.sdk.configuration import conf
@@ -57,6 +58,7 @@ class ScopePartitionsOperator(BackfillOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         from airflow_backfill_provider.connections import SECTION, executor_spanning_hosts, most_mapped_tasks
+        from airflow_backfill_provider.operators.at_work import has_tasks
         from airflow_backfill_provider.preview import preview
         from airflow_backfill_provider.steps.others import others_at_work
         from airflow_backfill_provider.steps.scope import Run, scope
@@ -85,7 +87,9 @@ class ScopePartitionsOperator(BackfillOperator):
                 skip([task.task_id for task in self.downstream_list if isinstance(task, TrialOperator)])
             elif self.pool_probe is not None:
                 pool = self.spec.compute.pool
-                wait_for_pool(context, pool, self.pool_probe, lambda: others_at_work(work, pool))
+                wait_for_pool(
+                    context, pool, self.pool_probe, lambda: others_at_work(work, pool, partial(has_tasks, context))
+                )
         return [{"label": batch.label, "keys": list(batch.keys)} for batch in scoped.batches]
 
     def which(self, context: Context) -> str:

@@ -72,6 +72,33 @@ def test_a_scope_that_was_cleared_without_the_probe_goes_on_where_another_backfi
     assert skipped(sent) == []
 
 
+@pytest.mark.parametrize(
+    ("theirs", "is_full"), [("running", True), ("queued", True), ("scheduled", False), (None, False)]
+)
+def test_a_pool_is_full_only_where_airflow_has_a_task_of_another_backfill_in_a_slot(
+    shop: Shop, sent: list[Any], theirs: str | None, is_full: bool
+) -> None:
+    other = HandRun(
+        backfill_dag(shop.spec),
+        run_id="two",
+        params={"start_date": "2024-03-07", "end_date": "2024-03-08"},
+        states={"pool_ready": "success"},
+    )
+    for task_id in ("scope_partitions", "trial", "partitions.stage_recompute"):
+        other.execute(task_id)
+    with shop.ledger() as ledger:
+        assert ledger.backfill(backfill_id("backfill__orders", "two")).state is BackfillState.RUNNING
+    run = run_of(shop, "scheduled")
+    run.other_runs = (
+        {} if theirs is None else {"two": {"partitions.stage_recompute": theirs, "scope_partitions": "success"}}
+    )
+    if is_full:
+        run.execute("scope_partitions")
+    else:
+        with pytest.raises(AirflowFailException, match="airflow pools set safe_backfill 4"):
+            run.execute("scope_partitions")
+
+
 def test_a_scope_that_fails_before_it_looks_at_the_pool_leaves_no_probe_waiting(
     shop: Shop, sent: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
