@@ -164,7 +164,12 @@ def get_cli_commands() -> list[GroupCommand]:
                     name="status",
                     help="Show one backfill: its summary, what it waits for, how it goes on, and its audit trail",
                     func=_lazy("ledger", "status"),
-                    args=(_BACKFILL_ID,),
+                    args=(
+                        _BACKFILL_ID,
+                        _argument(
+                            "--trail", help="all of its audit trail, not only the last 40 lines", action="store_true"
+                        ),
+                    ),
                 ),
                 ActionCommand(
                     name="report",

@@ -27,9 +27,12 @@ from airflow_backfill_provider.steps.waiting import waiting_lines
 from airflow_backfill_provider.steps.way_on import way_on
 from airflow_backfill_provider.steps.work import Work
 
+_SHOWN = 40
+"""Lines of an audit trail that a person is shown unasked; there are about two for each partition."""
+
 
 def status(args: Namespace) -> None:
-    """Print one backfill's summary and its audit trail."""
+    """Print one backfill's summary and the end of its audit trail, or all of that with ``--trail``."""
     with plain_errors(), open_ledger() as ledger:
         backfill, now = ledger.backfill(args.backfill_id), datetime.now(UTC)
         print("\n".join(summarise(ledger, args.backfill_id).lines()))
@@ -41,7 +44,11 @@ def status(args: Namespace) -> None:
                 f"  waiting     since {waiting.at:%Y-%m-%dT%H:%M:%SZ}: {waiting.detail['reason']}, when it was last looked at"
             )
         print("Audit trail")
-        for event in ledger.events(args.backfill_id):
+        events = ledger.events(args.backfill_id) if args.trail else ledger.last_events(args.backfill_id, _SHOWN + 1)
+        if not args.trail and len(events) > _SHOWN:
+            events = events[1:]
+            print(f"  … earlier lines: airflow safe-backfill status {args.backfill_id} --trail")
+        for event in events:
             told = {name: value for name, value in event.detail.items() if name != VALUES}
             detail = f"  {json.dumps(told, sort_keys=True)[:200]}" if told else ""
             print(f"  {event.at:%Y-%m-%dT%H:%M:%SZ}  {event.action}  by {event.by}{detail}")

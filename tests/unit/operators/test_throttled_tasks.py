@@ -29,7 +29,7 @@ def test_a_throttled_task_is_rescheduled_and_status_names_reason_value_and_limit
     with pytest.raises(AirflowRescheduleException) as waits:
         run.execute("stage")
     assert now < waits.value.reschedule_date < now + timedelta(minutes=6)
-    status(Namespace(backfill_id=backfill_id("by_hand", run.run_id)))
+    status(Namespace(backfill_id=backfill_id("by_hand", run.run_id), trail=False))
     assert ": lag is 42, above 30, when it was last looked at" in capsys.readouterr().out
     assert throttled.corrected() == []
 
