@@ -20,6 +20,7 @@ def stale(args: Namespace) -> None:
         print(f"None of {found.looked_at} published partitions of {args.name} is stale.")
         return
     print(f"{len(found.stale)} of {found.looked_at} published partitions are stale. To recompute them:")
-    print(f"airflow dags trigger backfill__{args.name} --conf {shlex.quote(found.request)}")
+    for request in found.requests:
+        print(f"airflow dags trigger backfill__{args.name} --conf {shlex.quote(request)}")
     if args.fail:
         raise SystemExit(1)

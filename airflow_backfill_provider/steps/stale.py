@@ -10,12 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
 
 from airflow_backfill_provider.errors import RequestError
 from airflow_backfill_provider.ledger.records import PartitionRecord
 from airflow_backfill_provider.ledger.states import PartitionState
 from airflow_backfill_provider.ledger.store import Ledger
+from airflow_backfill_provider.ledger.trail import PARTITIONS_MOVED_EVENT
 from airflow_backfill_provider.plan import Plan
 from airflow_backfill_provider.source_reading import SourceReading, latest_versions
 from airflow_backfill_provider.spec.model import BackfillSpec
@@ -26,6 +26,8 @@ from airflow_backfill_provider.warehouses.base import Published, Warehouse
 from airflow_backfill_provider.windows import Partition
 
 _ALL = 1_000_000
+_IN_ONE = 4_000
+"""Keys in one request: Linux takes 128 KiB for one argument of a command, and the key of an hour with its quotes takes up to 30."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,16 @@ class Staleness:
     stale: tuple[Stale, ...]
 
     @property
-    def request(self) -> str:
-        """The conf that recomputes them, as JSON."""
+    def requests(self) -> list[str]:
+        """The confs that recompute them, as JSON; more than one where a command could not hold it."""
         moved = sum(1 for one in self.stale if one.source_moved)
         overwritten = sum(1 for one in self.stale if one.overwritten)
         whys = [f"{moved} whose source moved"] * bool(moved) + [f"{overwritten} overwritten"] * bool(overwritten)
-        return json.dumps({"partitions": [one.key for one in self.stale], "reason": f"stale: {', '.join(whys)}"})
+        reason = f"stale: {', '.join(whys)}"
+        return [
+            json.dumps({"partitions": [one.key for one in self.stale[first : first + _IN_ONE]], "reason": reason})
+            for first in range(0, len(self.stale), _IN_ONE)
+        ]
 
 
 def find_stale(ledger: Ledger, name: str, open_warehouse: Callable[[BackfillSpec], Warehouse]) -> Staleness:
@@ -89,13 +95,14 @@ def _published(ledger: Ledger, name: str) -> list[tuple[str, Plan, list[Partitio
     backfills = ledger.backfills(name=name, limit=_ALL)
     if not backfills:
         raise RequestError(f"There is no backfill of {name!r} in the ledger; see `airflow safe-backfill list`.")
-    newest: dict[tuple[str, str], tuple[datetime, str]] = {}
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
     for backfill in backfills:
-        for key, record in ledger.partitions(backfill.backfill_id).items():
-            # Its own move tells when: of a backfill that stopped between two units nothing else does.
-            if record.state is PartitionState.PUBLISHED:
-                publish, one = (record.updated_at, backfill.backfill_id), (backfill.target, key)
-                newest[one] = max(publish, newest.get(one, publish))
+        records = ledger.partitions(backfill.backfill_id)
+        published = [key for key, record in records.items() if record.state is PartitionState.PUBLISHED]
+        moved = _moved_last(ledger, backfill.backfill_id) if published else {}
+        for key in published:
+            publish, one = (moved[key], backfill.backfill_id), (backfill.target, key)
+            newest[one] = max(publish, newest.get(one, publish))
     own: dict[str, set[str]] = {}
     for (_, key), (_, backfill_id) in newest.items():
         own.setdefault(backfill_id, set()).add(key)
@@ -104,6 +111,19 @@ def _published(ledger: Ledger, name: str) -> list[tuple[str, Plan, list[Partitio
         plan = stored_plan(ledger, backfill_id)
         found.append((backfill_id, plan, [one for one in plan.partitions if one.key in keys]))
     return found
+
+
+def _moved_last(ledger: Ledger, backfill_id: str) -> dict[str, int]:
+    """The line of the audit trail that tells of the last move of each partition.
+
+    Of a backfill that stopped between two units nothing else says when it published; and the clocks of two hosts differ, while the
+    lines of a ledger are in order.
+    """
+    return {
+        key: event.sequence
+        for event in ledger.events(backfill_id, PARTITIONS_MOVED_EVENT)
+        for key in event.detail["keys"]
+    }
 
 
 def _by_versions(plan: Plan, partitions: Sequence[Partition]) -> list[tuple[Mapping[str, int], list[Partition]]]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from contract_engines import Delta
+from sqlalchemy import text
 from steps_world import DAYS, NOW, PER_DAY, World, make_spec
 
 from airflow_backfill_provider.errors import RequestError, SourceMoved
@@ -74,12 +75,38 @@ def test_the_printed_request_recomputes_exactly_those_and_then_nothing_is_stale(
     )
     found = stale(world)
     assert [one.key for one in found.stale] == [DAYS[1], DAYS[5]]
-    request = json.loads(found.request)
+    (request,) = map(json.loads, found.requests)
     assert request["reason"] == "stale: 1 whose source moved, 1 overwritten"
     world.run_id, world.spec = "run 2", make_spec(source=WATERMARKED, compare=[])
     world.run(**request)
     assert stale(world) == Staleness(len(DAYS), ())
     assert world.amounts(DAYS[1])[777] == 1
+
+
+def test_more_keys_than_one_argument_of_a_command_holds_are_asked_for_by_several() -> None:
+    keys = [f"2024-{number:06d}T00" for number in range(8760)]
+    requests = Staleness(8760, tuple(Stale(key, "0123456789ab", "moved", "") for key in keys)).requests
+    assert all(len(request) < 128 * 1024 for request in requests)
+    asked = [json.loads(request) for request in requests]
+    assert [key for request in asked for key in request["partitions"]] == keys
+    assert {request["reason"] for request in asked} == {
+        "stale: 8760 whose source moved, 0 overwritten".removesuffix(", 0 overwritten")
+    }
+
+
+def test_a_publish_from_a_host_whose_clock_is_slow_is_the_newest_all_the_same(world: World) -> None:
+    world.run()
+    world.run_id = "run 2"
+    world.engine.execute("UPDATE raw.orders SET amount = amount + 1 WHERE NOT refunded")
+    world.spec = make_spec(compare=[])
+    world.run()
+    with world.ledger._engine.write() as connection:
+        connection.execute(
+            text("UPDATE safe_backfill_partition SET updated_at = '2001-01-01 00:00:00' WHERE backfill_id = :id"),
+            {"id": world.id},
+        )
+    assert lines(world) == {}
+    assert [found for found, _, _ in _published(world.ledger, "orders")] == [world.id]
 
 
 def test_a_backfill_that_stopped_between_two_units_counts_for_those_it_published(world: World) -> None:
