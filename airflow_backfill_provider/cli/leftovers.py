@@ -10,7 +10,7 @@ from functools import partial
 
 from airflow_backfill_provider.cli.failure import plain_errors
 from airflow_backfill_provider.cli.switch import heed_switch
-from airflow_backfill_provider.connections import open_ledger, warehouse_at
+from airflow_backfill_provider.connections import is_connection, open_ledger, warehouse_at
 from airflow_backfill_provider.errors import BackfillError, RequestError
 from airflow_backfill_provider.steps.cleanup import clean_up_all
 from airflow_backfill_provider.steps.leftovers import Leftover
@@ -48,7 +48,9 @@ def cleanup(args: Namespace) -> None:
     by = f"{getpass.getuser()} via cli"
     heed = partial(heed_switch, ALL)
     with plain_errors(), open_ledger() as ledger:
-        dropped, failed = clean_up_all(ledger, args.conn_id, warehouse_at, now=now, by=by, check_stop=heed)
+        dropped, failed = clean_up_all(
+            ledger, args.conn_id, warehouse_at, now=now, by=by, check_stop=heed, is_known=is_connection
+        )
     for one in dropped:
         print(f"dropped  {one.line(now)}")
     if not dropped:

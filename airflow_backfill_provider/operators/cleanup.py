@@ -23,7 +23,8 @@ class CleanUpOperator(BaseOperator):
 
     Returns one line per thing that was dropped.
 
-    :param conn_ids: connections of warehouses; templated. Left out, every one that a backfill was ever opened with.
+    :param conn_ids: connections of warehouses; templated. Left out, every one that a backfill was ever opened with and
+        that this Airflow has: installations that share a ledger each clean up their own.
     """
 
     template_fields: Sequence[str] = ("conn_ids",)
@@ -34,14 +35,20 @@ class CleanUpOperator(BaseOperator):
         self.conn_ids = conn_ids
 
     def execute(self, context: Context) -> list[str]:
-        from airflow_backfill_provider.connections import open_ledger, warehouse_at
+        from airflow_backfill_provider.connections import is_connection, open_ledger, warehouse_at
         from airflow_backfill_provider.steps.cleanup import clean_up_all
 
         by = f"{actor(context)} via {context['ti'].task_id} of {context['dag_run'].run_id}"
         now = datetime.now(UTC)
         with airflow_errors(), open_ledger() as ledger:
             dropped, failed = clean_up_all(
-                ledger, self.conn_ids, warehouse_at, now=now, by=by, check_stop=stop_signal(context, ALL)
+                ledger,
+                self.conn_ids,
+                warehouse_at,
+                now=now,
+                by=by,
+                check_stop=stop_signal(context, ALL),
+                is_known=is_connection,
             )
         lines = [one.line(now) for one in dropped]
         for line in lines:

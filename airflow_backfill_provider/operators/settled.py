@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_backfill_provider.errors import BackfillError
+from airflow_backfill_provider.errors import BackfillError, LedgerUnavailable
 from airflow_backfill_provider.operators.base import AnySpec, live_errors, read_spec
 from airflow_backfill_provider.windows import Span, Value, Window
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 SHORTEST_WAIT = timedelta(seconds=10)
 """Airflow loses track of tasks that come back from the triggerer after less than about five seconds."""
+
+
+PATIENCE = timedelta(minutes=5)
+"""For how long the triggerer goes on asking a ledger that does not answer."""
 
 
 class PartitionSettledSensor(BaseSensorOperator):
@@ -104,10 +109,18 @@ class PartitionSettledTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         spans = [_read(span) for span in self.spans]
-        seen = ""
+        seen, answered = "", time.monotonic()
         while True:
             try:
                 found = await sync_to_async(_restating)(self.target, spans)
+                answered = time.monotonic()
+            except LedgerUnavailable as error:
+                if time.monotonic() - answered > PATIENCE.total_seconds():
+                    yield _event(error=str(error))
+                    return
+                self.log.warning("Looking again in %s s: %s", self.every, error)
+                await asyncio.sleep(self.every)
+                continue
             except BackfillError as error:
                 yield _event(error=str(error))
                 return

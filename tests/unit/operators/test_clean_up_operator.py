@@ -66,6 +66,23 @@ def test_a_warehouse_that_cannot_be_opened_fails_the_task_once_the_others_are_cl
         assert ledger.backfill(found).state is BackfillState.EXPIRED
 
 
+def test_the_warehouse_of_another_installation_that_shares_the_ledger_fails_nothing(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = published(shop, days_ago=46)
+    HandRun(wired(shop.spec, request=OF_THE_DAY), run_id="theirs").execute("plan_it")
+    with shop.ledger() as ledger, ledger._engine.write() as connection:
+        connection.execute(text("UPDATE safe_backfill_backfill SET conn_id = 'theirs' WHERE run_id = 'theirs'"))
+    assert HandRun(cleanup_dag()).run() == {"cleanup": "success"}
+    with shop.ledger() as ledger:
+        assert ledger.backfill(found).state is BackfillState.EXPIRED
+    capsys.readouterr()
+    cleanup(EVERYWHERE)
+    assert capsys.readouterr().out == "Nothing was dropped.\n"
+    with pytest.raises(SystemExit, match="The warehouse theirs was not cleaned up"):
+        cleanup(Namespace(conn_id=["theirs"]))
+
+
 def test_the_commands_list_keep_and_drop(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     leftovers(EVERYWHERE)
     assert capsys.readouterr().out == "Nothing is left aside.\n"

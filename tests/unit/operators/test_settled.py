@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from hand_run import HandRun
 from operators_world import OF_THE_DAY, Shop, wired
 
+from airflow_backfill_provider.errors import LedgerUnavailable
+from airflow_backfill_provider.operators import settled
 from airflow_backfill_provider.operators.settled import PartitionSettledSensor, PartitionSettledTrigger
 
 
@@ -76,6 +79,31 @@ def test_a_ledger_that_cannot_be_read_is_not_taken_for_settled(shop: Shop, monke
     event = asyncio.run(first(wait.trigger))
     with pytest.raises(AirflowException, match="give an absolute path"):
         consumer(shop).task_dict["settled"].go_on({}, event)
+
+
+def test_a_ledger_that_is_away_for_some_minutes_is_asked_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    backfill, wait = planned(shop), deferred(shop)
+    looks: list[str] = []
+
+    def away(target: str, spans: Any) -> Any:
+        looks.append(target)
+        if len(looks) < 4:
+            raise LedgerUnavailable("The ledger is away.")
+        return look(target, spans)
+
+    async def passing(seconds: float) -> None:
+        clock.append(clock[-1] + seconds)
+
+    look, clock = settled._restating, [0.0]
+    monkeypatch.setattr(settled, "_restating", away)
+    monkeypatch.setattr(settled.asyncio, "sleep", passing)
+    monkeypatch.setattr(settled, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    backfill.run()
+    assert "settled" in asyncio.run(first(wait.trigger))
+
+    monkeypatch.setattr(settled, "_restating", lambda *_: away("", ()) if looks.clear() is None else None)
+    assert asyncio.run(first(wait.trigger)) == {"error": "The ledger is away."}
+    assert 300 < clock[-1] < 600
 
 
 @pytest.mark.parametrize("spans", [[["2024-03-04T00:00:00+00:00", "2024-03-05T00:00:00+00:00"]], ["eu", "us"]])
