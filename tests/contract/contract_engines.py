@@ -369,7 +369,9 @@ class Databricks:
         from airflow_backfill_provider.warehouses.databricks import DatabricksWarehouse
 
         self._tables = databricks_local.tables()
-        return cast(Warehouse, Respelled(DatabricksWarehouse(databricks_local.bounded)))
+        # With the API, as the connection of any SQL warehouse has it; the tests of the adapter alone do without.
+        opened = DatabricksWarehouse(databricks_local.bounded, statement_api=databricks_local.statement_api())
+        return cast(Warehouse, Respelled(opened))
 
     def execute(self, *statements: str) -> None:
         if statements[0].startswith("CREATE TABLE analytics.orders ("):
