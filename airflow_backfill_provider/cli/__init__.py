@@ -206,6 +206,11 @@ def get_cli_commands() -> list[GroupCommand]:
                             help="of one that is publishing: neither its task nor a statement of it in the warehouse runs any more",
                             action="store_true",
                         ),
+                        _argument(
+                            "--rollback-is-dead",
+                            help="the same of one that is on its way back: its rollback, which had put nothing back, is called off",
+                            action="store_true",
+                        ),
                     ),
                 ),
                 ActionCommand(

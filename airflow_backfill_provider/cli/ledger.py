@@ -90,7 +90,7 @@ def abandon(args: Namespace) -> None:
         if ledger.give_up_live(args.backfill_id, by=f"{getpass.getuser()} via cli", reason=args.reason):
             print(f"Claim {args.backfill_id} is released; its range is free. Who did so and why is kept in the ledger.")
             return
-    _end(args, partial(give_up, publish_is_dead=args.publish_is_dead))
+    _end(args, partial(give_up, publish_is_dead=args.publish_is_dead, rollback_is_dead=args.rollback_is_dead))
 
 
 def accept_published(args: Namespace) -> None:

@@ -225,8 +225,9 @@ class Ledger:
                 raise PublishRefused(
                     f"Backfill {backfill_id!r} is on its way back: what it published is being put back, or was to be and that broke "
                     "off. Nothing was written. Let its rollback end, or trigger it again; publishing the range then takes a new backfill. "
-                    "One that is dead and had put nothing back is called off, and the publish goes on once it is cleared: "
-                    f"airflow safe-backfill abandon {backfill_id} --reason …"
+                    "One of which neither the task nor a statement in the warehouse runs any more, and that had put nothing back, is called "
+                    "off, and the publish goes on once it is cleared: "
+                    f"airflow safe-backfill abandon {backfill_id} --rollback-is-dead --reason …"
                 )
             if not backfill_rows.move(connection, backfill, to, at=at):
                 return
@@ -510,7 +511,7 @@ class Ledger:
         publish either.
 
         :param publish_is_dead: a publish of it that is recorded as under way was cut off; it is recorded so, with this.
-        :returns: False, with nothing recorded, when its way back had begun before and has not ended.
+        :returns: False when its way back had begun before and has not ended; that somebody goes on with it is recorded, as one may still work.
         :raises RangeLocked: another backfill, or a live run, owns part of them; nothing is recorded.
         :raises PublishRefused: it publishes, and nobody said that this is dead; nothing is recorded.
         :raises LedgerError: no span is given, or the backfill has expired.
@@ -525,9 +526,8 @@ class Ledger:
                     )
                 _cut_off(connection, backfill, at=at, by=by)
             begun = range_locks.begin_way_back(connection, backfill_id, backfill.target, backfill.tenant, spans, at=at)
-            if begun:
-                detail = {"spans": [str(span) for span in range_locks.union(spans)]}
-                trail.add_event(connection, backfill_id, "way_back.begun", at=at, by=by, detail=detail)
+            detail = {"spans": [str(span) for span in range_locks.union(spans)], "again": not begun}
+            trail.add_event(connection, backfill_id, trail.WAY_BACK_EVENT, at=at, by=by, detail=detail)
             return begun
 
     def end_way_back(self, backfill_id: str, *, by: str) -> None:

@@ -21,6 +21,8 @@ PARTITIONS_MOVED_EVENT = "partitions.moved"
 """Partitions came to another state: their ``keys``, how many came ``from`` which, and ``to`` which."""
 REVISED_EVENT = "plan.revised"
 """A newer revision of the plan took the place of the one before."""
+WAY_BACK_EVENT = "way_back.begun"
+"""What was there before is put back from then on: by whom, of which ``spans``, and whether that is ``again`` of one that is not over."""
 
 VALUES = "values"
 """Under this name a detail may hold values of rows, which no listing of the trail shows."""

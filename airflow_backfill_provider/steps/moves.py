@@ -1,4 +1,4 @@
-"""What the audit trail says of a backfill's moves: when it came to a state, and whether its way back has ended."""
+"""What the audit trail says of a backfill's moves: when it came to a state, who began its way back, and whether that has ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from airflow_backfill_provider.ledger.records import EventRecord
 from airflow_backfill_provider.ledger.states import BackfillState
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, WAY_BACK_EVENT
 
 
 def last_move(events: Iterable[EventRecord], *to: BackfillState) -> EventRecord | None:
@@ -29,3 +29,10 @@ def end_of_way_back(events: Iterable[EventRecord]) -> EventRecord | None:
     """
     move = last_move(events, BackfillState.EXPIRED)
     return move if move is not None and move.detail["from"] == BackfillState.COMPLETED else None
+
+
+def way_back_begun(events: Iterable[EventRecord]) -> str:
+    """Who began the last way back, and who went on with it, each with the time: any of them may still work on one that is not over."""
+    attempts = [event for event in events if event.action == WAY_BACK_EVENT]
+    first = max((number for number, one in enumerate(attempts) if not one.detail.get("again")), default=0)
+    return ", ".join(f"by {one.by} on {one.at:%Y-%m-%dT%H:%M:%SZ}" for one in attempts[first:])

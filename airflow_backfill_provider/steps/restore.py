@@ -83,7 +83,7 @@ def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterat
     :raises RangeLocked: another backfill, or a live run, owns part of the range; nothing was written.
     :raises PublishRefused: it publishes, and that is not known to be dead; likewise.
     """
-    before = _put_back(work, plan)
+    before = commits_back(work, plan)
     begun = work.ledger.begin_way_back(
         work.backfill_id, merge(plan.partitions), by=work.by, publish_is_dead=publish_is_dead
     )
@@ -99,8 +99,8 @@ def way_back(work: Work, plan: Plan, *, publish_is_dead: bool = False) -> Iterat
     work.ledger.end_way_back(work.backfill_id, by=work.by)
 
 
-def _put_back(work: Work, plan: Plan) -> frozenset[int]:
-    """The sequences of the commits that put something back for this backfill."""
+def commits_back(work: Work, plan: Plan) -> frozenset[int]:
+    """The sequences of the commits that put something back for this backfill, or brought back what that overwrote."""
     receipts = work.warehouse.receipts(plan.target)
     return frozenset(
         one.sequence for one in receipts if one.backfill_id == work.backfill_id and one.action is not Action.PUBLISH
@@ -109,7 +109,7 @@ def _put_back(work: Work, plan: Plan) -> frozenset[int]:
 
 def _wrote_nothing(work: Work, plan: Plan, before: frozenset[int]) -> bool:
     try:
-        return _put_back(work, plan) <= before
+        return commits_back(work, plan) <= before
     except BackfillError as error:
         work.log.warning(
             "%s keeps its range: whether anything was put back cannot be read (%s).", work.backfill_id, error
@@ -135,7 +135,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way
             rows=restoration.backup,
             before={partition.key: before[partition.key] for partition in unit},
             after={partition.key: restoration.after[partition.key] for partition in unit},
-            confirm=partial(_require_held, work),
+            confirm=partial(require_held, work),
             keys_may_repeat=restoration.keys_may_repeat,
         )
         way.writes = True
@@ -155,12 +155,12 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way
     )
 
 
-def _require_held(work: Work) -> None:
-    """:raises PublishRefused: another attempt ended the way back, and with it the hold on the range."""
+def require_held(work: Work) -> None:
+    """:raises PublishRefused: another attempt, or a person, ended the way back, and with it the hold on the range."""
     if not work.ledger.is_on_way_back(work.backfill_id):
         raise PublishRefused(
-            f"Another attempt ended the way back of backfill {work.backfill_id} meanwhile. Nothing more was written. Once more looks "
-            f"what is left to do: {rollback_command(work.ledger.backfill(work.backfill_id))}"
+            f"The way back of backfill {work.backfill_id} was ended meanwhile, by another attempt or by `abandon`. Nothing more was written. "
+            f"Once more looks what is left to do: {rollback_command(work.ledger.backfill(work.backfill_id))}"
         )
 
 

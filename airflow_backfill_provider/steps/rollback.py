@@ -22,6 +22,7 @@ from airflow_backfill_provider.steps.restore import (
     Restoration,
     RollbackResult,
     require_backup,
+    require_held,
     require_own,
     require_restored,
     restore,
@@ -95,7 +96,9 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
             keys_may_repeat=force,
         )
         result = restore(work, plan, restoration, _before(work, plan, restored, force=force), way)
-        _record(work, plan, written.published | written.undone)
+        if work.ledger.backfill(work.backfill_id).state is not BackfillState.ROLLED_BACK:
+            require_held(work)  # or a publish may have gone on since
+            _record(work, plan, written.published | written.undone)
     return result
 
 

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from airflow_backfill_provider.ledger.records import BackfillRecord
 from airflow_backfill_provider.ledger.store import Ledger
-from airflow_backfill_provider.ledger.trail import MOVED_EVENT
+from airflow_backfill_provider.ledger.trail import MOVED_EVENT, WAY_BACK_EVENT
+from airflow_backfill_provider.steps.moves import way_back_begun
 from airflow_backfill_provider.steps.way_on import way_on
 
 
@@ -28,7 +29,10 @@ def waiting_lines(ledger: Ledger, backfill: BackfillRecord, now: datetime) -> li
                 f"in run {asked.run_id}; nobody has answered"
             )
     if ledger.is_on_way_back(backfill.backfill_id):
-        lines.append("  way back    begun and not over: its range is kept until the rollback has run to its end")
+        begun = way_back_begun(ledger.events(backfill.backfill_id, WAY_BACK_EVENT))
+        lines.append(
+            f"  way back    begun {begun} and not over: its range is kept until the rollback has run to its end"
+        )
     return [*lines, f"  next        {way_on(ledger, backfill)}"]
 
 

@@ -42,7 +42,7 @@ def state(shop: Shop) -> BackfillState:
 def test_a_backfill_is_given_up_though_the_live_connection_of_its_plan_is_gone(shared: Shop) -> None:
     run(shared, mode="stage")
     assert state(shared) is BackfillState.VALIDATED
-    abandon(Namespace(backfill_id=FOUND, reason="not needed", publish_is_dead=False))
+    abandon(Namespace(backfill_id=FOUND, reason="not needed", publish_is_dead=False, rollback_is_dead=False))
     assert state(shared) is BackfillState.EXPIRED
 
 

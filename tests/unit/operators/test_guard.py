@@ -183,7 +183,7 @@ def test_a_dead_runs_claim_is_listed_and_released_by_the_command_line(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(found)]
     assert MARCH_4 in line
     assert "run 'scheduled__2024-03-04' of DAG 'daily' (task guard_publish)" in line
-    abandon(Namespace(backfill_id=found, reason="its worker is gone", publish_is_dead=False))
+    abandon(Namespace(backfill_id=found, reason="its worker is gone", publish_is_dead=False, rollback_is_dead=False))
     assert f"Claim {found} is released" in capsys.readouterr().out
     list_backfills(Namespace(live=True, name=None, limit=5))
     nobody, told = capsys.readouterr().out.splitlines()
@@ -193,7 +193,7 @@ def test_a_dead_runs_claim_is_listed_and_released_by_the_command_line(
         f"{getpass.getuser()} via cli: its worker is gone  {MARCH_4}  run 'scheduled__2024-03-04' of DAG 'daily' (task guard_publish)"
     )
     with pytest.raises(SystemExit, match=f"LedgerError: .*{found}"):
-        abandon(Namespace(backfill_id=found, reason="once more", publish_is_dead=False))
+        abandon(Namespace(backfill_id=found, reason="once more", publish_is_dead=False, rollback_is_dead=False))
 
 
 def test_the_partitions_of_a_guard_are_templated(shop: Shop) -> None:

@@ -60,6 +60,11 @@ def asked(found: str, **given: Any) -> Namespace:
     return Namespace(backfill_id=found, **left_out | given)
 
 
+def given_up(found: str, **said: bool) -> Namespace:
+    left_out = {"publish_is_dead": False, "rollback_is_dead": False}
+    return Namespace(backfill_id=found, reason="it is dead", **left_out | said)
+
+
 def rename(connection: str, to: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{to.upper()}", os.environ[f"AIRFLOW_CONN_{connection.upper()}"])
     monkeypatch.delenv(f"AIRFLOW_CONN_{connection.upper()}")
@@ -264,7 +269,9 @@ def test_a_rollback_that_died_before_it_wrote_is_called_off_and_the_publish_goes
     with pytest.raises(AirflowFailException, match=f"safe-backfill abandon {found}"):
         publishing(shop, found).execute("publish")
 
-    abandon(Namespace(backfill_id=found, reason="the rollback is dead", publish_is_dead=False))
+    with pytest.raises(SystemExit, match=r"begun by killed on .*--rollback-is-dead"):
+        abandon(given_up(found))
+    abandon(given_up(found, rollback_is_dead=True))
 
     said = capsys.readouterr().out
     assert f"The rollback of backfill {found}, which had put nothing back, is called off" in said

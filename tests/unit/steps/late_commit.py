@@ -19,11 +19,14 @@ def once_confirmed(
     world: World, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch, after: Callable[[], object] = lambda: None
 ) -> None:
     """Let ``act`` happen when the next commit can no longer be held back, and ``after`` just behind that commit."""
-    real = world.warehouse.replace_partitions
+    real, is_next = world.warehouse.replace_partitions, True
 
     def late(target: Target, publication: Publication) -> Receipt:
+        nonlocal is_next
+        if not is_next:
+            return real(target, publication)
         publication.confirm()
-        monkeypatch.setattr(world.warehouse, "replace_partitions", real)
+        is_next = False
         act()
         receipt = real(target, replace(publication, confirm=lambda: None))
         after()

@@ -15,7 +15,7 @@ from killed_step import BY_WEEK
 from late_commit import Killed, die, once_confirmed
 from steps_world import DAYS, NOW, World, make_spec
 
-from airflow_backfill_provider.errors import LockTimeout, PublishRefused, RangeLocked
+from airflow_backfill_provider.errors import ConnectionLost, LockTimeout, PublishRefused, RangeLocked
 from airflow_backfill_provider.ledger.records import AirflowTask
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
 from airflow_backfill_provider.ledger.trail import MOVED_EVENT
@@ -118,7 +118,10 @@ def test_a_rollback_that_died_before_it_wrote_is_freed_by_a_person(
     with locked(world, after=0):
         world.rollback()
     assert holds_range(world), "the other one may be about to write"
-    give_up(world.work(), "the other one is dead")
+    with pytest.raises(PublishRefused, match=r"begun by killed on .*, by tester on .*--rollback-is-dead"):
+        give_up(world.work(), "it hangs")
+    assert holds_range(world)
+    give_up(world.work(), "the other one is dead", rollback_is_dead=True)
     assert not holds_range(world)
 
 
@@ -458,3 +461,87 @@ def test_what_a_dead_publish_left_is_not_taken_for_verified_after_a_rollback_loo
     with pytest.raises(PublishRefused, match="do not hold what was staged"):
         daily.publish()
     assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
+
+
+def test_a_rollback_that_may_be_alive_is_not_called_off_unless_it_is_said_to_be_dead(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    with locked(daily, after=2):
+        daily.publish()
+    said: list[str] = []
+
+    def try_it() -> None:
+        with pytest.raises(PublishRefused) as refused:
+            give_up(daily.work(), "it hangs")
+        said.append(str(refused.value))
+        with pytest.raises(PublishRefused, match="is on its way back"):
+            daily.publish()
+
+    once_confirmed(daily, try_it, monkeypatch)
+
+    assert daily.rollback().partitions == 2
+    assert daily.published() == before
+    (words,) = said
+    assert "begun by tester on" in words
+    assert "--rollback-is-dead" in words
+
+
+def test_a_rollback_that_was_called_off_in_its_last_commit_does_not_take_what_was_published_meanwhile_for_put_back(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    with locked(daily, after=1):
+        daily.publish()
+
+    def call_it_off_and_publish() -> None:
+        give_up(daily.work(), "its worker is gone", rollback_is_dead=True)
+        assert daily.publish().published
+
+    once_confirmed(daily, call_it_off_and_publish, monkeypatch)
+
+    with pytest.raises(PublishRefused, match=r"was ended meanwhile.*airflow dags trigger rollback__orders"):
+        daily.rollback()
+
+    assert state(daily) is BackfillState.PUBLISHED
+    assert daily.rollback().partitions == len(DAYS) - 1
+    assert daily.published() == before
+    assert state(daily) is BackfillState.ROLLED_BACK
+
+
+def test_what_a_rollback_put_back_until_it_was_called_off_keeps_the_publish_out(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = daily.published()
+    daily.prepare()
+    with locked(daily, after=2):
+        daily.publish()
+    replace, end = daily.warehouse.replace_partitions, daily.ledger.end_way_back
+    open_commits: list[tuple[Any, Any]] = []
+
+    def lose_the_connection(*given: Any) -> Receipt:
+        open_commits.append(given)
+        raise ConnectionLost("nobody knows whether it commits")
+
+    def just_after_its_commit(*given: Any, **named: Any) -> None:
+        ((target, publication),) = open_commits
+        replace(target, dataclasses.replace(publication, confirm=lambda: None))
+        end(*given, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(daily.warehouse, "replace_partitions", lose_the_connection)
+        with pytest.raises(ConnectionLost):
+            daily.rollback()
+    with monkeypatch.context() as patch:
+        patch.setattr(daily.ledger, "end_way_back", just_after_its_commit)
+        with pytest.raises(PublishRefused, match=r"was not dead: .*airflow dags trigger rollback__orders"):
+            give_up(daily.work(), "its worker is gone", rollback_is_dead=True)
+
+    with pytest.raises(PublishRefused, match="rolled back"):
+        daily.publish()
+    assert holds_range(daily)
+    assert daily.ledger.is_on_way_back(daily.id)
+    assert daily.rollback().partitions == 1
+    assert daily.published() == before
