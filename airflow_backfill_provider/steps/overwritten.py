@@ -21,6 +21,7 @@ from airflow_backfill_provider.steps.restore import (
     way_back,
 )
 from airflow_backfill_provider.steps.settle import record_receipts
+from airflow_backfill_provider.steps.way_on import rollback_command
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Published, Receipt
 from airflow_backfill_provider.windows import Partition
@@ -70,7 +71,8 @@ def restore_overwritten(work: Work) -> RollbackResult:
         results = [restore(work, plan, one, now, way) for one in restorations]
         if back := plan.select(sorted(keys - left)):
             # A task committed and could not show, or did not live to show, that it is what it should be.
-            require_restored(work, plan, back, {key: mark for marks in copies.values() for key, mark in marks.items()})
+            marks = {key: mark for copied in copies.values() for key, mark in copied.items()}
+            require_restored(work, plan, back, marks, _again(work))
             record_receipts(work, plan, work.warehouse.receipts(plan.target))
     if not results:
         return before
@@ -125,7 +127,13 @@ def _restoration(work: Work, plan: Plan, backup: Backup, marks: Mapping[str, Fin
         partitions,
         bring_back(work.warehouse, plan.spec.publish),
         keys_may_repeat=True,
+        again=_again(work),
     )
+
+
+def _again(work: Work) -> str:
+    """The command that goes on with what brings those rows back, which is no rollback."""
+    return rollback_command(work.ledger.backfill(work.backfill_id), restore_overwritten=True)
 
 
 def refuse_brought_back(work: Work, plan: Plan) -> None:

@@ -19,7 +19,6 @@ from airflow_backfill_provider.steps.locked import locked_words, record_lock
 from airflow_backfill_provider.steps.mechanism import Change
 from airflow_backfill_provider.steps.receipts import longest_write_block
 from airflow_backfill_provider.steps.settle import record_receipts, same_rows
-from airflow_backfill_provider.steps.way_on import rollback_command
 from airflow_backfill_provider.steps.work import Work
 from airflow_backfill_provider.warehouses.base import Action, Backup, Fingerprint, Publication, Published, Receipt
 from airflow_backfill_provider.windows import Partition, merge
@@ -52,6 +51,8 @@ class Restoration:
     partitions: Sequence[Partition]
     change: Change
     keys_may_repeat: bool
+    again: str
+    """The command that goes on with it, should it break."""
 
 
 @dataclass
@@ -135,7 +136,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way
             rows=restoration.backup,
             before={partition.key: before[partition.key] for partition in unit},
             after={partition.key: restoration.after[partition.key] for partition in unit},
-            confirm=partial(require_held, work),
+            confirm=partial(require_held, work, restoration.again),
             keys_may_repeat=restoration.keys_may_repeat,
         )
         way.writes = True
@@ -143,7 +144,7 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way
         receipts.append(receipt)
         record_receipts(work, plan, [receipt])
         record_lock(work, receipt)
-    require_restored(work, plan, restoration.partitions, restoration.after)
+    require_restored(work, plan, restoration.partitions, restoration.after, restoration.again)
     return RollbackResult(
         True,
         len(restoration.partitions),
@@ -155,12 +156,12 @@ def restore(work: Work, plan: Plan, restoration: Restoration, before: Marks, way
     )
 
 
-def require_held(work: Work) -> None:
+def require_held(work: Work, again: str) -> None:
     """:raises PublishRefused: another attempt, or a person, ended the way back, and with it the hold on the range."""
     if not work.ledger.is_on_way_back(work.backfill_id):
         raise PublishRefused(
             f"The way back of backfill {work.backfill_id} was ended meanwhile, by another attempt or by `abandon`. Nothing more was written. "
-            f"Once more looks what is left to do: {rollback_command(work.ledger.backfill(work.backfill_id))}"
+            f"Once more looks what is left to do: {again}"
         )
 
 
@@ -182,14 +183,18 @@ def require_backup(work: Work, plan: Plan, backup: Backup, partitions: Sequence[
     return found
 
 
-def require_restored(work: Work, plan: Plan, restored: Sequence[Partition], marks: Marks) -> None:
-    """:raises PublishRefused: a partition does not hold what was restored."""
+def require_restored(work: Work, plan: Plan, restored: Sequence[Partition], marks: Marks, again: str) -> None:
+    """See that the partitions hold what was restored.
+
+    :param again: the command that looks once more.
+    :raises PublishRefused: a partition does not hold what was restored.
+    """
     found = work.warehouse.fingerprint(plan.target, Published(), restored)
     wrong = [key for key, mark in found.items() if not same_rows(marks[key], mark)]
     if wrong:
         raise PublishRefused(
             f"The range was restored, but {', '.join(wrong[:5])} does not equal the backup: something else wrote to "
-            f"{plan.target.table} since. Nothing was written again; mend those rows and roll it back once more, which looks again."
+            f"{plan.target.table} since. Nothing was written again. Mend those rows, then let it look once more: {again}"
         )
 
 

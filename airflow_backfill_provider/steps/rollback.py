@@ -94,10 +94,11 @@ def rollback(work: Work, *, force: bool = False) -> RollbackResult:
             restored,
             undo(work.warehouse, plan.spec.publish),
             keys_may_repeat=force,
+            again=rollback_command(backfill, **{"force": True} if force else {}),
         )
         result = restore(work, plan, restoration, _before(work, plan, restored, force=force), way)
         if work.ledger.backfill(work.backfill_id).state is not BackfillState.ROLLED_BACK:
-            require_held(work)  # or a publish may have gone on since
+            require_held(work, restoration.again)  # or a publish may have gone on since
             _record(work, plan, written.published | written.undone)
     return result
 
@@ -139,7 +140,8 @@ def _nothing_left(work: Work, plan: Plan, written: Written) -> RollbackResult:
             f"Backfill {work.backfill_id} never published or had nothing to publish ({backfill.state}); there is nothing to undo."
         )
     if not is_recorded:
-        require_restored(work, plan, plan.select(sorted(written.undone)), _backed_up(backfill))
+        back, again = plan.select(sorted(written.undone)), rollback_command(backfill)
+        require_restored(work, plan, back, _backed_up(backfill), again)
         record_receipts(work, plan, work.warehouse.receipts(plan.target))
         _record(work, plan, written.undone)
     refuse_brought_back(work, plan)

@@ -545,3 +545,42 @@ def test_what_a_rollback_put_back_until_it_was_called_off_keeps_the_publish_out(
     assert daily.ledger.is_on_way_back(daily.id)
     assert daily.rollback().partitions == 1
     assert daily.published() == before
+
+
+@pytest.mark.parametrize(("bring_back", "asked"), [(False, "force"), (True, "restore_overwritten")])
+def test_a_way_back_that_is_no_plain_rollback_and_was_ended_meanwhile_names_the_command_that_goes_on_with_it(
+    weekly: World, monkeypatch: pytest.MonkeyPatch, bring_back: bool, asked: str
+) -> None:
+    old = weekly.published()
+    weekly.run()
+    weekly.engine.execute(A_FIX.format(9201, FIRST_WEEK[0]), A_FIX.format(9202, SECOND_WEEK[0]))
+    fixed = weekly.published()
+    if bring_back:
+        weekly.rollback(force=True)
+    go_on = weekly.restore_overwritten if bring_back else lambda: weekly.rollback(force=True)
+    once_confirmed(weekly, lambda: weekly.ledger.end_way_back(weekly.id, by="another attempt"), monkeypatch)
+
+    with pytest.raises(PublishRefused, match=rf'"{asked}": true.* --{asked.replace("_", "-")}'):
+        go_on()
+
+    assert go_on().restored
+    assert weekly.published() == (fixed if bring_back else old)
+
+
+def test_what_was_brought_back_and_written_to_at_once_is_looked_at_again_by_the_command_that_is_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run()
+    world.engine.execute(A_FIX.format(9201, DAYS[0]))
+    fixed = world.published()
+    world.rollback(force=True)
+    late = A_FIX.format(9202, DAYS[1])
+    once_confirmed(world, lambda: None, monkeypatch, after=lambda: world.engine.execute(late))
+
+    with pytest.raises(PublishRefused, match=r"does not equal the backup.* --restore-overwritten"):
+        world.restore_overwritten()
+
+    world.engine.execute("DELETE FROM analytics.orders WHERE order_id = 9202")
+    world.restore_overwritten()
+    assert world.published() == fixed
+    assert not holds_range(world)
