@@ -40,7 +40,7 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False, rollback_
     if backfill.state is BackfillState.PUBLISHING and not publish_is_dead:
         raise PublishRefused(f"{may_still_commit(backfill)} give it up with --publish-is-dead.")
     written = settle(work, plan)
-    if is_on_way_back and not (written.published and written.undone):
+    if is_on_way_back and not (written.published and written.put_back):
         _call_off(work, plan, seen, rollback_is_dead=rollback_is_dead)
         if written.published:
             return
@@ -90,7 +90,7 @@ def _refuse_mixture(work: Work) -> None:
         back, left = brought_back(work, plan)
     else:
         written = settle(work, plan)
-        back, left = written.undone, written.published
+        back, left = written.put_back, written.published
     if back and left:
         raise PublishRefused(
             f"{len(back)} partitions of backfill {work.backfill_id} are put back and {len(left)} are not: its range is a mixture "

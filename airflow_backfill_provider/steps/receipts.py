@@ -25,6 +25,11 @@ class Written:
         """Keys whose rows it published and did not put back."""
         return self.by_ledger.union(*(receipt.keys for receipt in self.publishes))
 
+    @property
+    def put_back(self) -> frozenset[str]:
+        """Keys whose rows it put back, and that hold none that it published since."""
+        return self.undone - self.published
+
 
 def written_by(receipts: Sequence[Receipt], backfill_id: str) -> Written:
     """What this backfill wrote. A rollback undoes the publish of the same keys."""

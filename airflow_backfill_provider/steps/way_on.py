@@ -141,6 +141,8 @@ def way_on(ledger: Ledger, backfill: BackfillRecord) -> str:
             return f"{asked_again} {after_a_no(stored_plan(ledger, found), 'do the same.')}"
         case BackfillState.PUBLISHED_UNVERIFIED if _is_mixture(ledger, backfill):
             return f"It was rolled back, and a commit of it came after that. {put_back_too(backfill)}"
+        case BackfillState.PUBLISHED_UNVERIFIED if ledger.is_on_way_back(found):
+            return f"Its rollback is under way, or broke off. Let it run to its end, or trigger it again: {rollback}"
         case BackfillState.PUBLISHED_UNVERIFIED:
             return (
                 f"The range does not read back as what was staged. Mend the rows, then: {again} Or take it as it is: "

@@ -44,6 +44,11 @@ def state(world: World) -> BackfillState:
     return world.ledger.backfill(world.id).state
 
 
+def next_step(world: World) -> str:
+    (told,) = (line for line in waiting_lines(world.ledger, world.ledger.backfill(world.id), NOW) if "  next" in line)
+    return told
+
+
 def holds_range(world: World) -> bool:
     return world.ledger.holds_range(world.id, merge(world.work().stored_plan().partitions))
 
@@ -337,9 +342,8 @@ def test_a_unit_that_lands_after_the_rollback_is_said_to_and_can_be_put_back_too
     ):
         accept(daily.work(), "it looks right")
     assert state(daily) is BackfillState.PUBLISHED_UNVERIFIED
-    (told,) = (line for line in waiting_lines(daily.ledger, daily.ledger.backfill(daily.id), NOW) if "  next" in line)
-    assert "airflow dags trigger rollback__orders" in told
-    assert "accept" not in told
+    assert "airflow dags trigger rollback__orders" in next_step(daily)
+    assert "accept" not in next_step(daily)
     assert daily.rollback().partitions == 1
     assert daily.published() == before
     assert state(daily) is BackfillState.ROLLED_BACK
@@ -584,3 +588,46 @@ def test_what_was_brought_back_and_written_to_at_once_is_looked_at_again_by_the_
     world.restore_overwritten()
     assert world.published() == fixed
     assert not holds_range(world)
+
+
+def test_a_range_to_which_the_same_commit_came_after_the_rollback_is_no_mixture_and_can_be_accepted_as_status_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.prepare()
+    once_confirmed(world, lambda: (world.publish(), world.rollback()), monkeypatch)
+    with pytest.raises(PublishRefused):
+        world.publish()
+    assert f"accept {world.id}" in next_step(world)
+
+    accept(world.work(), "it is right")
+
+    assert state(world) is BackfillState.COMPLETED
+    assert not holds_range(world)
+
+
+def test_a_unit_that_came_back_after_the_rollback_is_not_counted_as_put_back(
+    daily: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daily.prepare()
+    once_unit_is_confirmed(daily, 2, lambda: (daily.publish(), daily.rollback()), monkeypatch)
+    with pytest.raises(PublishRefused):
+        daily.publish()
+    with pytest.raises(PublishRefused, match=r"9 partitions .* are put back and 1 are not"):
+        accept(daily.work(), "it looks right")
+
+
+def test_what_is_put_back_in_part_is_not_said_to_wait_for_an_acceptance_that_is_refused(
+    weekly: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weekly.prepare()
+    once_confirmed(
+        weekly, lambda: None, monkeypatch, after=lambda: weekly.engine.execute(A_FIX.format(9201, FIRST_WEEK[0]))
+    )
+    with pytest.raises(PublishRefused, match="do not hold what was staged"):
+        weekly.publish()
+    with locked(weekly, after=1):
+        weekly.rollback(force=True)
+    with pytest.raises(PublishRefused, match=r"are put back and 3 are not"):
+        accept(weekly.work(), "it looks right")
+    assert "accept" not in next_step(weekly)
+    assert "rollback__orders" in next_step(weekly)
