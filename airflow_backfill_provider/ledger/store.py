@@ -530,16 +530,18 @@ class Ledger:
             trail.add_event(connection, backfill_id, trail.WAY_BACK_EVENT, at=at, by=by, detail=detail)
             return begun
 
-    def end_way_back(self, backfill_id: str, *, by: str) -> None:
-        """Give back whatever a backfill that is over holds; one that is not over keeps its range, until its own end."""
+    def end_way_back(self, backfill_id: str, *, by: str, reason: str = "") -> None:
+        """Give back whatever a backfill that is over holds; one that is not over keeps its range, until its own end.
+
+        :param reason: why a person ended it; empty where it came to its end.
+        """
         at = self._now()
         with self._write() as connection:
             backfill = backfill_rows.lock(connection, backfill_id)
             is_over = backfill.state in RELEASES_LOCK
             if (range_locks.release if is_over else range_locks.end_way_back)(connection, backfill_id):
-                trail.add_event(
-                    connection, backfill_id, "way_back.ended", at=at, by=by, detail={"released_range": is_over}
-                )
+                detail = {"released_range": is_over, "reason": reason}
+                trail.add_event(connection, backfill_id, "way_back.ended", at=at, by=by, detail=detail)
 
     def is_on_way_back(self, backfill_id: str) -> bool:
         """Whether what was there before is being put back, or was to be and that broke off."""

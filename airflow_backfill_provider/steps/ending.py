@@ -33,15 +33,15 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False, rollback_
     if backfill.state in RELEASES_LOCK and (backfill.state is not BackfillState.EXPIRED or way_back_has_ended(work)):
         if is_on_way_back:
             _refuse_mixture(work)
-            _call_off(work, plan, seen, rollback_is_dead=rollback_is_dead)
+            _call_off(work, plan, reason, seen, rollback_is_dead=rollback_is_dead)
         else:
-            work.ledger.end_way_back(work.backfill_id, by=work.by)
+            work.ledger.end_way_back(work.backfill_id, by=work.by, reason=reason)
         return
     if backfill.state is BackfillState.PUBLISHING and not publish_is_dead:
         raise PublishRefused(f"{may_still_commit(backfill)} give it up with --publish-is-dead.")
     written = settle(work, plan)
     if is_on_way_back and not (written.published and written.put_back):
-        _call_off(work, plan, seen, rollback_is_dead=rollback_is_dead)
+        _call_off(work, plan, reason, seen, rollback_is_dead=rollback_is_dead)
         if written.published:
             return
     state = work.ledger.backfill(work.backfill_id).state
@@ -53,7 +53,7 @@ def give_up(work: Work, reason: str, *, publish_is_dead: bool = False, rollback_
     work.ledger.move(work.backfill_id, BackfillState.EXPIRED, by=work.by, reason=reason)
 
 
-def _call_off(work: Work, plan: Plan, seen: frozenset[int], *, rollback_is_dead: bool) -> None:
+def _call_off(work: Work, plan: Plan, reason: str, seen: frozenset[int], *, rollback_is_dead: bool) -> None:
     """End the hold of a rollback that is dead.
 
     :param seen: what it had committed when that was decided on.
@@ -68,7 +68,7 @@ def _call_off(work: Work, plan: Plan, seen: frozenset[int], *, rollback_is_dead:
             f"still happen. Nothing was changed. Let it run to its end, or trigger it again: {again} If neither its task nor a statement of it "
             "in the warehouse runs any more, call it off with --rollback-is-dead."
         )
-    work.ledger.end_way_back(work.backfill_id, by=work.by)
+    work.ledger.end_way_back(work.backfill_id, by=work.by, reason=reason)
     if commits_back(work, plan) - seen:
         work.ledger.begin_way_back(work.backfill_id, merge(plan.partitions), by=work.by)
         raise PublishRefused(

@@ -128,6 +128,8 @@ def test_a_rollback_that_died_before_it_wrote_is_freed_by_a_person(
     assert holds_range(world)
     give_up(world.work(), "the other one is dead", rollback_is_dead=True)
     assert not holds_range(world)
+    ended = world.ledger.events(world.id, "way_back.ended")[-1]
+    assert (ended.by, ended.detail["reason"]) == ("tester", "the other one is dead")
 
 
 def test_a_report_beside_a_rollback_does_not_free_the_range(world: World) -> None:
@@ -631,3 +633,11 @@ def test_what_is_put_back_in_part_is_not_said_to_wait_for_an_acceptance_that_is_
         accept(weekly.work(), "it looks right")
     assert "accept" not in next_step(weekly)
     assert "rollback__orders" in next_step(weekly)
+
+
+def test_why_a_leftover_lock_was_released_is_recorded(world: World) -> None:
+    world.run()
+    world.ledger.claim_range(world.id, merge(world.work().stored_plan().partitions), by="an older version")
+    give_up(world.work(), "nobody needs it")
+    assert not holds_range(world)
+    assert world.ledger.events(world.id, "way_back.ended")[-1].detail["reason"] == "nobody needs it"
