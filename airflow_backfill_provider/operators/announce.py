@@ -16,6 +16,9 @@ from airflow_backfill_provider.operators.base import BackfillOperator, read_spec
 if TYPE_CHECKING:
     from airflow_backfill_provider.plan import Plan
 
+ANNOUNCED = "safe-backfill"
+"""The scheme of the assets that backfills announce."""
+
 
 class AnnouncePublishOperator(BackfillOperator):
     """Emit one asset event per published partition key, and one without a key on a second asset.
@@ -81,7 +84,7 @@ class AnnouncePublishOperator(BackfillOperator):
 
 def assets(table: str) -> tuple[Asset, Asset]:
     """The asset of a table for plain consumers, and the one for consumers of its partitions."""
-    uri = f"safe-backfill://{table}"
+    uri = f"{ANNOUNCED}://{table}"
     return Asset(name=f"{table} (backfill)", uri=uri), Asset(
         name=f"{table} (backfilled partitions)", uri=f"{uri}/partitions"
     )

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from airflow.sdk import Asset, Connection
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.operators.announce import ANNOUNCED
 from airflow_backfill_provider.spec.model import BackfillSpec
 
 _POSTGRES, _ITS_PORT = "postgres", 5432
@@ -16,14 +17,20 @@ _POSTGRES, _ITS_PORT = "postgres", 5432
 def require_outlet(spec: BackfillSpec) -> None:
     """Refuse another table than the live DAG's; nothing where the spec names no outlet.
 
-    The asset's URI has to end with the table's name, and where it is PostgreSQL's, to name the database of ``compute.conn_id``.
+    The asset's URI has to end with the table's name, and where it is PostgreSQL's, to name the database of ``compute.conn_id``. Airflow tells
+    that some active DAG refers to the asset, not which one, nor whether it writes it, reads it or waits for it.
 
-    :raises SpecError: it does not, or no DAG declares such an asset.
+    :raises SpecError: it does not, no active DAG refers to such an asset, or it is one that backfills announce.
     """
     outlet, table = spec.target.outlet, spec.target.table
     if outlet is None:
         return
     uri = urlsplit(_uri_of(outlet))
+    if uri.scheme == ANNOUNCED:
+        raise SpecError(
+            f"target.outlet {outlet!r} is {uri.geturl()}, which backfills announce: it says nothing of where the live DAG writes. Nothing was "
+            "planned. Write an asset of the live DAG itself, as it stands in its outlets=, or leave target.outlet out."
+        )
     words = [word for word in re.split(r"[/.]", f"{uri.netloc}{uri.path}".casefold()) if word]
     wanted = table.casefold().split(".")
     if words[-len(wanted) :] != wanted:
@@ -48,7 +55,7 @@ def _wrong_target(outlet: str, uri: SplitResult, here: str) -> SpecError:
 
 
 def _uri_of(outlet: str) -> str:
-    """The URI under which a DAG declares the asset.
+    """The URI of the asset, to which some active DAG refers.
 
     :raises SpecError: none does.
     """
@@ -59,7 +66,7 @@ def _uri_of(outlet: str) -> str:
     found = SUPERVISOR_COMMS.send(asked)
     if not isinstance(found, AssetResult):
         raise SpecError(
-            f"target.outlet {outlet!r}: no active DAG declares such an asset. Write its name or URI as it stands in outlets= of the "
+            f"target.outlet {outlet!r}: no active DAG refers to such an asset. Write its name or URI as it stands in outlets= of the "
             "live DAG, or leave target.outlet out; of a DAG that is new, Airflow knows a minute later. Nothing was planned."
         )
     return found.uri

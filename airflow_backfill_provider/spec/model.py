@@ -57,7 +57,7 @@ class TargetSpec(Frozen):
     """Columns whose values are in no sample of rows, nor in a message where they are of the key. A check or comparison that asks
     for a value of such a column, by ``min`` or ``max``, is told it."""
     outlet: Annotated[str, Field(min_length=1, max_length=1500)] | None = None
-    """The asset that the live DAG declares as its outlet for this table, by name or URI. The scope refuses when no DAG does, or when
+    """The asset that the live DAG declares as its outlet for this table, by name or URI. The scope refuses when no DAG refers to it, or when
     its URI names another table, or another PostgreSQL database than that of ``compute.conn_id``."""
 
     @field_validator("key")

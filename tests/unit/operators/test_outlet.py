@@ -15,6 +15,7 @@ from hand_run import HandRun
 from operators_world import OF_THE_DAY, Shop, wired
 
 from airflow_backfill_provider.errors import SpecError
+from airflow_backfill_provider.operators.announce import assets
 from airflow_backfill_provider.operators.outlet import require_outlet
 from airflow_backfill_provider.spec.model import BackfillSpec
 
@@ -23,7 +24,7 @@ ORDERS = "duckdb://shop/analytics/orders"
 
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The assets that DAGs of this Airflow declare: URIs by name."""
+    """The assets that active DAGs of this Airflow refer to: URIs by name."""
     assets = {"orders": ORDERS}
 
     def send(message: Any) -> Any:
@@ -46,7 +47,7 @@ def naming(spec: BackfillSpec, outlet: str, **compute: Any) -> BackfillSpec:
 @pytest.mark.parametrize("outlet", ["orders", ORDERS])
 def test_a_backfill_of_the_live_dags_own_table_goes_on(shop: Shop, declared: dict[str, str], outlet: str) -> None:
     assert HandRun(wired(naming(shop.spec, outlet), request=OF_THE_DAY)).execute("plan_it")
-    declared["orders"] = "safe-backfill://Analytics.Orders"
+    declared["orders"] = "file://shop/Analytics.Orders"
     require_outlet(naming(shop.spec, "orders"))
 
 
@@ -63,10 +64,21 @@ def test_another_table_than_the_live_dags_is_refused_and_nothing_is_planned(
         assert ledger.backfills() == []
 
 
+@pytest.mark.parametrize("asset", [0, 1])
+@pytest.mark.parametrize("by", ["name", "uri"])
+def test_what_backfills_of_the_table_announce_does_not_stand_for_what_the_live_dag_writes(
+    shop: Shop, declared: dict[str, str], asset: int, by: str
+) -> None:
+    announced = assets(shop.spec.target.table)[asset]
+    declared[announced.name] = announced.uri
+    with pytest.raises(SpecError, match=r"which backfills announce.*Nothing was planned"):
+        require_outlet(naming(shop.spec, getattr(announced, by)))
+
+
 @pytest.mark.parametrize("outlet", ["ordres", "duckdb://shop/analytics/ordres"])
 def test_an_asset_that_no_dag_declares_is_refused(shop: Shop, declared: dict[str, str], outlet: str) -> None:
     assert outlet not in declared
-    with pytest.raises(SpecError, match="no active DAG declares such an asset"):
+    with pytest.raises(SpecError, match="no active DAG refers to such an asset"):
         require_outlet(naming(shop.spec, outlet))
 
 
