@@ -37,13 +37,11 @@ def require_outlet(spec: BackfillSpec) -> None:
         raise _wrong_target(outlet, uri, f"target.table is {table}")
     connection = Connection.get(spec.compute.conn_id)
     if uri.scheme == connection.conn_type == _POSTGRES:
-        host, port = connection.host or "", connection.port or _ITS_PORT
-        if (uri.hostname, uri.port or _ITS_PORT, words[-3]) != (
-            host.casefold(),
-            port,
-            (connection.schema or "").casefold(),
-        ):
-            raise _wrong_target(outlet, uri, f"compute.conn_id leads to {host}:{port}/{connection.schema}")
+        host, port, database = connection.host or "", connection.port or _ITS_PORT, connection.schema or ""
+        named = uri.hostname, uri.port or _ITS_PORT, uri.path.removeprefix("/").split("/")[0].casefold()
+        if named != (host.casefold(), port, database.casefold()):
+            leads = f"{host}:{port}/{database}" if database else f"{host}:{port}, and its schema names no database"
+            raise _wrong_target(outlet, uri, f"compute.conn_id leads to {leads}")
 
 
 def _wrong_target(outlet: str, uri: SplitResult, here: str) -> SpecError:

@@ -101,3 +101,25 @@ def test_the_same_table_of_another_database_is_refused(
     with pytest.raises(SpecError, match=r"Wrong target\? compute\.conn_id leads to live:5432/shop") as refused:
         require_outlet(naming(shop.spec, "orders", conn_id="there"))
     assert "hush" not in str(refused.value)
+
+
+def test_a_database_with_a_dot_in_its_name_is_known_by_all_of_it(
+    shop: Shop, declared: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_THERE", json.dumps({"conn_type": "postgres", "host": "live", "schema": "shop.live"})
+    )
+    declared["orders"] = Asset(uri="postgres://live/shop.live/analytics/orders").uri
+    require_outlet(naming(shop.spec, "orders", conn_id="there"))
+    declared["orders"] = Asset(uri="postgres://live/live/analytics/orders").uri
+    with pytest.raises(SpecError, match=r"leads to live:5432/shop\.live"):
+        require_outlet(naming(shop.spec, "orders", conn_id="there"))
+
+
+def test_a_connection_that_names_no_database_is_refused_and_says_so(
+    shop: Shop, declared: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_THERE", json.dumps({"conn_type": "postgres", "host": "live"}))
+    declared["orders"] = Asset(uri="postgres://live/shop/analytics/orders").uri
+    with pytest.raises(SpecError, match=r"leads to live:5432, and its schema names no database"):
+        require_outlet(naming(shop.spec, "orders", conn_id="there"))
