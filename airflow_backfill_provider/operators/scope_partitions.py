@@ -84,7 +84,7 @@ class ScopePartitionsOperator(BackfillOperator):
                 self.log.info("Note: %s", scoped.note)
             if not scoped.batches:
                 # It has nothing to do, and the report would wait for it as long as it waits for a slot.
-                skip([task.task_id for task in self.downstream_list if isinstance(task, TrialOperator)])
+                skip([task.task_id for task in self.get_flat_relatives() if self._is_tried_by(task)])
             elif self.pool_probe is not None:
                 pool = self.spec.compute.pool
                 wait_for_pool(
@@ -96,6 +96,10 @@ class ScopePartitionsOperator(BackfillOperator):
         run = context["dag_run"]
         asked = self.backfill_id or self._request(context).backfill_id
         return require_id(asked) if asked else own_backfill(run)
+
+    def _is_tried_by(self, task: Any) -> bool:
+        """Whether that is a trial of the backfill that this task decides on, wherever downstream."""
+        return isinstance(task, TrialOperator) and self.task_id in task.scope_task_ids
 
     def _request(self, context: Context) -> Request:
         return Request.from_conf(dict(context["params"]) if self.request is None else self.request)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time.comms import SkipDownstreamTasks
@@ -19,6 +20,7 @@ from airflow_backfill_provider.ledger.states import BackfillState
 from airflow_backfill_provider.operators.pool import PoolProbeOperator, wait_for_pool
 from airflow_backfill_provider.operators.report import ReportOperator
 from airflow_backfill_provider.operators.scope_partitions import ScopePartitionsOperator
+from airflow_backfill_provider.operators.trial import TrialOperator
 from airflow_backfill_provider.steps.way_on import way_on
 
 FOUND = backfill_id("backfill__orders", "one")
@@ -182,3 +184,17 @@ def test_a_dag_that_starts_one_task_at_a_time_can_have_no_probe(shop: Shop) -> N
     with pytest.raises(SpecError, match=r"max_active_tasks of by_hand is 1.*plan_it.*probe.*at least 2"):
         wired(1)
     assert len(wired(2).tasks) == 3
+
+
+def test_a_preview_skips_the_trial_of_its_own_spec_however_far_downstream_and_that_of_no_other(
+    shop: Shop, sent: list[Any]
+) -> None:
+    preview = {"start_date": "2024-03-02", "end_date": "2024-03-05", "mode": "plan"}
+    with DAG("by_hand", schedule=None) as dag:
+        scope = ScopePartitionsOperator(task_id="plan_it", spec=shop.spec, request=preview)
+        own = TrialOperator(task_id="try_it", spec=shop.spec, pool="side")
+        other = TrialOperator(task_id="try_another", spec=shop.spec.model_copy(update={"name": "customers"}))
+        scope >> EmptyOperator(task_id="wait") >> own
+        scope >> other
+    assert HandRun(dag).execute("plan_it") == []
+    assert skipped(sent) == ["try_it"]
