@@ -29,7 +29,7 @@ class DagRuns:
     def submit(self, name: str, told: Mapping[str, Any]) -> str:
         try:
             # A run that is there already may be over, whatever became of its DAG since.
-            if not self._ti.get_dr_count(self._dag.dag_id, run_ids=[name]):
+            if not self._is_there(name):
                 self._require_unpaused("a run of it")
                 self._trigger(name, told)
         except AirflowRuntimeError as error:
@@ -37,6 +37,15 @@ class DagRuns:
                 error, f"The DAG {self._dag.dag_id} could not be triggered: {error}. Nothing was staged."
             ) from error
         return name
+
+    def find(self, name: str) -> str | None:
+        try:
+            return name if self._is_there(name) else None
+        except AirflowRuntimeError as error:
+            raise _unanswered(error, f"The run {name} of {self._dag.dag_id} cannot be looked for: {error}.") from error
+
+    def _is_there(self, name: str) -> bool:
+        return bool(self._ti.get_dr_count(self._dag.dag_id, run_ids=[name]))
 
     def _trigger(self, name: str, told: Mapping[str, Any]) -> None:
         from airflow.sdk.execution_time.comms import ErrorResponse, TriggerDagRun

@@ -45,6 +45,12 @@ class DatabricksRuns:
                 task["existing_cluster_id"] = self._job.existing_cluster_id
             return str(self._hook.submit_run({"run_name": name, "tasks": [task], "idempotency_token": token}))
 
+    def find(self, name: str) -> str | None:
+        """:raises CodeFailed: always; Databricks tells the number of a run to whoever begins it, and to nobody by a name."""
+        raise CodeFailed(
+            f"Nobody answered whether the {self._job.name} was begun for {name}, and Databricks finds no run by that name."
+        )
+
     def look(self, handle: str) -> Progress:
         from airflow_backfill_provider.recompute import Progress
 

@@ -37,6 +37,10 @@ class Elsewhere(Protocol):
         """Begin a run of this name; where there is one already, nothing is begun. The handle of it."""
         ...
 
+    def find(self, name: str) -> str | None:
+        """The handle of the run of this name, of which nobody knows whether it was begun; None where there is none."""
+        ...
+
     def look(self, handle: str) -> Progress:
         """How far it is."""
         ...

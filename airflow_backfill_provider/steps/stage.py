@@ -59,7 +59,7 @@ def stage_batch(work: Work, keys: Sequence[str]) -> StageResult:
     :raises CodeFailed: the same, where code of the team's own raised for every one that did.
     :raises StrayWrite: code of the team's own wrote to what is published.
     :raises Stopped: a stop signal is set, or a budget is used up; what was staged stays, and no run elsewhere of these
-        partitions is left open.
+        partitions is gone on with.
     """
     with ended_by_a_stop(work, keys):
         return _stage_batch(work, keys)

@@ -23,11 +23,14 @@ class Supervisor:
     is_paused: bool = False
     status: int = 404
     """What the API server answers when it has no answer."""
+    is_away: bool = False
 
     def get_dag(self, dag_id: str) -> Any:
         return SimpleNamespace(is_paused=self.is_paused)
 
     def get_dr_count(self, dag_id: str, run_ids: list[str]) -> int:
+        if self.is_away:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 503}))
         return len(self.runs.keys() & set(run_ids))
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
@@ -76,3 +79,11 @@ def test_a_run_that_nobody_knows_cannot_be_looked_at() -> None:
 def test_an_api_server_that_does_not_answer_says_nothing_of_the_run(status: int) -> None:
     with pytest.raises(ConnectionLost, match="r1 of theirs cannot be looked at"):
         runs(Supervisor({}, status=status)).look("r1")
+
+
+def test_a_run_of_which_nobody_knows_whether_it_was_begun_is_found_by_its_name() -> None:
+    supervisor = Supervisor({"r1": "running"}, is_paused=True)
+    assert (runs(supervisor).find("r1"), runs(supervisor).find("r2")) == ("r1", None)
+    supervisor.is_away = True
+    with pytest.raises(ConnectionLost, match="r1 of theirs cannot be looked for"):
+        runs(supervisor).find("r1")

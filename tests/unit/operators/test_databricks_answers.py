@@ -17,6 +17,12 @@ from airflow_backfill_provider.operators.databricks_runs import DatabricksRuns
 from airflow_backfill_provider.spec.databricks_job import DatabricksJobSpec
 
 
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> DatabricksRuns:
+    monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_BACKFILL", json.dumps({"conn_type": "databricks", "host": "h"}))
+    return DatabricksRuns(DatabricksJobSpec(job_id=1), "databricks_backfill")
+
+
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
@@ -29,16 +35,19 @@ from airflow_backfill_provider.spec.databricks_job import DatabricksJobSpec
     ],
 )
 def test_a_refusal_is_told_from_silence(
-    monkeypatch: pytest.MonkeyPatch, answer: Exception, kind: type[BackfillError]
+    monkeypatch: pytest.MonkeyPatch, runs: DatabricksRuns, answer: Exception, kind: type[BackfillError]
 ) -> None:
     def answered(*_: object) -> None:
         raise answer
 
-    monkeypatch.setenv("AIRFLOW_CONN_DATABRICKS_BACKFILL", json.dumps({"conn_type": "databricks", "host": "h"}))
     monkeypatch.setattr(DatabricksHook, "get_run", answered)
     monkeypatch.setattr(DatabricksHook, "run_now", answered)
-    runs = DatabricksRuns(DatabricksJobSpec(job_id=1), "databricks_backfill")
     with pytest.raises(kind, match="run 7 of the Databricks job 1 cannot be looked at"):
         runs.look("7")
     with pytest.raises(kind, match="Databricks job 1 could not be run"):
         runs.submit("r1", {})
+
+
+def test_a_run_that_may_have_begun_is_not_taken_for_none_since_nobody_has_its_number(runs: DatabricksRuns) -> None:
+    with pytest.raises(CodeFailed, match="whether the Databricks job 1 was begun for r1"):
+        runs.find("r1")

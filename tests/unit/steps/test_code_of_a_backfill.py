@@ -314,6 +314,25 @@ def test_a_function_whose_process_is_killed_midway_is_called_again_for_that_part
     world.ledger.close()
 
 
+def test_a_write_beside_a_killed_call_is_nothing_to_stop_for_once_the_next_attempt_has_looked(
+    place: Place, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    marker.touch()
+    params = {"marker": str(marker), "day": DAYS[0]}
+    place.changes = {"transform": {"python": "team_code:is_killed_once_in_the_middle", "params": params}}
+    assert not survives(_stage, (place,))
+
+    world = place.open()
+    scoped = world.scope(**FOUR)
+    stage_batch(world.work(), scoped.batches[0].keys)
+    world.engine.execute(f"UPDATE analytics.orders SET amount = 7 WHERE order_date = DATE '{BEFORE}'")
+    world.ledger.move_partitions(world.id, [DAYS[0]], PartitionState.REJECTED, by="tester", reason="again")
+    assert stage_batch(world.work(), scoped.batches[0].keys).staged == 1
+    world.warehouse.close()
+    world.ledger.close()
+
+
 def test_a_late_result_does_not_land_in_the_stage_of_a_newer_attempt(on_duckdb: World, monkeypatch: Any) -> None:
     import team_code
 

@@ -25,6 +25,7 @@ from airflow_backfill_provider.errors import (
     SpecError,
     Stopped,
     StrayWrite,
+    TargetMoved,
     TransformRefused,
 )
 from airflow_backfill_provider.ledger.states import BackfillState, PartitionState
@@ -73,6 +74,8 @@ class Team:
     fails: bool = False
     writes: bool = True
     beside: Callable[[], None] = lambda: None
+    is_in_reach: bool = True
+    """Whether a run can be ended."""
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -82,7 +85,12 @@ class Team:
         self.runs.setdefault(name, {**told, "looks": 0})
         return name
 
+    def find(self, name: str) -> str | None:
+        return name if name in self.runs else None
+
     def look(self, handle: str) -> Progress:
+        if handle in self.cancelled:
+            return Progress(is_over=True, failure="it was cancelled.")
         run = self.runs[handle]
         run["looks"] += 1
         if run["looks"] <= self.looks:
@@ -106,6 +114,8 @@ class Team:
             )
 
     def cancel(self, handle: str) -> None:
+        if not self.is_in_reach:
+            raise CodeFailed("nobody answers.")
         self.cancelled.append(handle)
 
     def work(self, **changes: Any) -> Work:
@@ -293,13 +303,205 @@ def test_a_stop_that_the_next_attempt_meets_ends_the_run_that_was_left_open(
 
     team, keys = left_open
     (name,) = team.runs
+    team.looks = 100
     assert [line.partition(" of ")[0] for line in open_run_lines(team.work())] == [f"May still run: {name}"]
     with pytest.raises(Stopped, match="the switch"):
         stage_batch(team.work(check_stop=stop), keys)
     assert team.cancelled == [name]
     assert open_run_lines(team.work()) == []
+    team.looks = 0
     assert stage_batch(team.work(), keys).rows == PER_DAY
     assert len(team.runs) == 2, "a run that was ended is not gone on with"
+
+
+def stop_after(times: int) -> Callable[[], None]:
+    """A stop signal that is set once it was looked at so many times."""
+    looks = iter([False] * times)
+
+    def check() -> None:
+        if next(looks, True):
+            raise Stopped("Stopped: the switch.")
+
+    return check
+
+
+@pytest.fixture
+def out_of_reach(on_duckdb: World) -> tuple[Team, tuple[str, ...]]:
+    """A run of the first day that a stop was to end and could not, and the keys of its task; it can be ended by now."""
+    team = Team(on_duckdb, looks=100, is_in_reach=False)
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=stop_after(3)), keys)
+    assert team.cancelled == []
+    team.is_in_reach = True
+    return team, keys
+
+
+def test_a_run_that_a_stop_could_not_end_is_told_of_and_ended_by_the_next_stop(
+    out_of_reach: tuple[Team, tuple[str, ...]],
+) -> None:
+    team, keys = out_of_reach
+    (name,) = team.runs
+    (line,) = open_run_lines(team.work())
+    assert line.startswith(f"May still run: {name} of ")
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=stop_after(0)), keys)
+    assert team.cancelled == [name]
+    assert open_run_lines(team.work()) == []
+
+
+def test_a_run_that_a_stop_could_not_end_is_ended_by_the_next_attempt_and_not_gone_on_with(
+    out_of_reach: tuple[Team, tuple[str, ...]],
+) -> None:
+    team, keys = out_of_reach
+    (name,) = team.runs
+    team.looks = 20
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 2
+    assert team.cancelled == [name]
+    assert open_run_lines(team.work()) == []
+
+
+@pytest.mark.parametrize("day", ["2024-02-29", DAYS[0]], ids=["beside", "inside"])
+def test_what_a_run_that_could_not_be_ended_writes_to_the_published_table_later_is_told(
+    out_of_reach: tuple[Team, tuple[str, ...]], day: str
+) -> None:
+    team, keys = out_of_reach
+    team.world.engine.execute(f"UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '{day}'")
+    for _ in range(2):
+        with pytest.raises(StrayWrite, match=f"in an attempt before.*{day} had"):
+            stage_batch(team.work(), keys)
+
+
+def test_a_run_that_could_not_be_ended_holds_what_is_beside_it_also_while_another_takes_its_place(
+    out_of_reach: tuple[Team, tuple[str, ...]],
+) -> None:
+    team, keys = out_of_reach
+    team.looks, team.is_in_reach = 20, False
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    first, _ = team.runs
+    (line,) = open_run_lines(team.work())
+    assert line.startswith(f"May still run: {first} of ")
+
+    team.world.engine.execute("UPDATE analytics.orders SET amount = 0 WHERE order_date = DATE '2024-02-29'")
+    stage_again(team, keys)
+    with pytest.raises(StrayWrite, match="2024-02-29 had"):
+        stage_batch(team.work(), keys)
+
+
+def test_a_run_that_could_not_be_ended_is_over_once_its_end_is_seen_and_what_is_beside_it_is_free(
+    out_of_reach: tuple[Team, tuple[str, ...]],
+) -> None:
+    team, keys = out_of_reach
+    team.looks, team.is_in_reach = 0, False
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 2, "its rows are not taken although it ended well"
+    assert open_run_lines(team.work()) == []
+    require_free(team, keys)
+
+
+def stage_again(team: Team, keys: tuple[str, ...]) -> None:
+    """Have these partitions staged anew by whoever stages them next."""
+    ledger = team.world.ledger
+    ledger.move_partitions(team.world.id, list(keys), PartitionState.REJECTED, by="tester", reason="again")
+
+
+def require_free(team: Team, keys: tuple[str, ...]) -> None:
+    """Whoever writes these partitions, or beside them, is not taken for a run of ours."""
+    team.world.engine.execute("UPDATE analytics.orders SET amount = 7 WHERE order_date = DATE '2024-02-29'")
+    stage_again(team, keys)
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    team.world.engine.execute(f"UPDATE analytics.orders SET amount = 7 WHERE order_date = DATE '{keys[0]}'")
+    stage_again(team, keys)
+    with pytest.raises(TargetMoved, match="rebase"):
+        stage_batch(team.work(), keys)
+
+
+def test_a_write_beside_a_run_that_was_left_open_and_then_ended_well_is_nothing_to_stop_for(
+    left_open: tuple[Unheard, tuple[str, ...]],
+) -> None:
+    team, keys = left_open
+    assert stage_batch(team.work(), keys).rows == PER_DAY
+    assert len(team.runs) == 1
+    require_free(team, keys)
+
+
+def begin_unrecorded(team: Team, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that submits a run, and cannot tell the ledger so."""
+    record = team.world.ledger.record_event
+
+    def away(backfill_id: str, kind: str, **named: Any) -> None:
+        if kind == BEGUN_EVENT:
+            raise LedgerUnavailable("The ledger cannot be used.")
+        record(backfill_id, kind, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(team.world.ledger, "record_event", away)
+        with pytest.raises(RunLeftOpen):
+            stage_batch(team.work(), keys)
+
+
+def test_a_run_whose_begin_was_not_recorded_is_ended_by_a_stop_that_finds_it_by_its_name(
+    on_duckdb: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team, keys = Team(on_duckdb, looks=100), on_duckdb.scope(**ONE).batches[0].keys
+    begin_unrecorded(team, keys, monkeypatch)
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=stop_after(0)), keys)
+    assert team.cancelled == list(team.runs)
+    assert open_run_lines(team.work()) == []
+
+
+def test_a_run_that_can_not_be_found_by_its_name_is_told_of_when_it_may_have_begun(
+    on_duckdb: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nameless(Team):
+        def find(self, name: str) -> str | None:
+            raise CodeFailed("There is a number, and nobody has it.")
+
+    team, keys = Nameless(on_duckdb, looks=100), on_duckdb.scope(**ONE).batches[0].keys
+    begin_unrecorded(team, keys, monkeypatch)
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=stop_after(0)), keys)
+    (name,) = team.runs
+    (line,) = open_run_lines(team.work())
+    assert line.startswith(f"May still run: {name} of ")
+    assert team.cancelled == []
+
+
+def test_a_run_that_never_began_is_nothing_to_end_or_to_tell_of(on_duckdb: World) -> None:
+    class Lost(Team):
+        def submit(self, name: str, told: Mapping[str, Any]) -> str:
+            raise ConnectionLost("Connection refused.")
+
+    class Refused(Team):
+        def submit(self, name: str, told: Mapping[str, Any]) -> str:
+            raise CodeFailed("There is no such DAG.")
+
+        def find(self, name: str) -> str | None:
+            raise AssertionError("whoever refuses has begun nothing")
+
+    keys = on_duckdb.scope(**ONE).batches[0].keys
+    with pytest.raises(RunLeftOpen):
+        stage_batch(Lost(on_duckdb).work(), keys)
+    team = Team(on_duckdb)
+    with pytest.raises(Stopped):
+        stage_batch(team.work(check_stop=stop_after(0)), keys)
+    assert (team.cancelled, open_run_lines(team.work())) == ([], [])
+    with pytest.raises(CodeFailed, match="no such DAG"):
+        stage_batch(Refused(on_duckdb).work(), keys)
+    assert open_run_lines(team.work()) == []
+
+
+def test_a_run_that_was_left_open_and_failed_then_has_another_in_its_place_which_may_fail_the_task(
+    left_open: tuple[Unheard, tuple[str, ...]],
+) -> None:
+    team, keys = left_open
+    team.fails = True
+    with pytest.raises(CodeFailed, match=r"__2_.* failed: the disk is full"):
+        stage_batch(team.work(), keys)
+    assert len(team.runs) == 2
+    assert open_run_lines(team.work()) == []
 
 
 def test_a_stop_is_one_also_where_the_ledger_is_away_meanwhile(
@@ -320,6 +522,11 @@ def test_a_stop_is_one_also_where_the_ledger_is_away_meanwhile(
     with pytest.raises(Stopped, match="the switch"):
         stage_batch(team.work(check_stop=check), keys)
     assert set(team.cancelled) == set(team.runs)
+
+    monkeypatch.undo()
+    team.looks = 0
+    assert stage_batch(team.work(), keys).rows == PER_DAY, "nothing fails of the run that the stop ended"
+    assert len(team.runs) == 2
 
 
 def test_a_ledger_that_is_away_when_rows_were_taken_leaves_them_to_the_next_attempt(
@@ -459,10 +666,12 @@ def test_a_run_from_before_a_restage_is_not_gone_on_with_since_its_code_may_be_a
     (begun,) = world.ledger.events(world.id, "elsewhere.sent")
 
     world.scope(backfill_id=world.id, restage=True)
-    team = Team(world, looks=0)
+    team, name = Team(world), begun.detail["name"]
+    team.runs[name] = {"looks": 0}
     assert stage_batch(team.work(), _KEYS).rows == PER_DAY
     assert len(team.asked) == 1
-    assert begun.detail["name"] not in team.asked
+    assert name not in team.asked
+    assert team.cancelled == [name], "and nobody is to pay for it any more"
     world.warehouse.close()
     world.ledger.close()
 
