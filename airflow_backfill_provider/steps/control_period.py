@@ -13,6 +13,7 @@ from airflow_backfill_provider.spec.request import conf_of
 from airflow_backfill_provider.steps.approval import require_approval
 from airflow_backfill_provider.steps.aside import aside
 from airflow_backfill_provider.steps.controlled import CONTROL_EVENT, Control, compared
+from airflow_backfill_provider.steps.open_runs import ended_by_a_stop
 from airflow_backfill_provider.steps.proved_before import proved_before
 from airflow_backfill_provider.steps.recompute import one_by_one
 from airflow_backfill_provider.steps.source import require_pinned_sources
@@ -33,7 +34,13 @@ def hold_control(work: Work) -> tuple[Control, ...]:
     once a part of the range is published.
 
     :raises ControlMoved: a partition moved; naming each with its rows and columns.
+    :raises Stopped: a stop signal is set; no run elsewhere of these partitions is gone on with.
     """
+    with ended_by_a_stop(work, [one.key for one in work.stored_plan().spec.control_partitions]):
+        return _hold_control(work)
+
+
+def _hold_control(work: Work) -> tuple[Control, ...]:
     work.stop_or_go()
     plan = work.plan()
     wanted = plan.spec.control_partitions

@@ -41,8 +41,10 @@ def try_partition(work: Work) -> TrialResult:
     :raises TrialFailed: it cannot be trusted; the partition is rejected, and the next attempt stages it again.
     :raises TransformRefused: ``scope: range`` gives other rows than partition by partition.
     :raises TargetMoved: the published partition is not what the plan saw.
+    :raises Stopped: a stop signal is set; no run elsewhere of the partition is gone on with, nor of the control period, which is held next.
     """
-    with ended_by_a_stop(work, [work.stored_plan().trial_partition.key]):
+    plan = work.stored_plan()
+    with ended_by_a_stop(work, [one.key for one in (plan.trial_partition, *plan.spec.control_partitions)]):
         return _try_partition(work)
 
 

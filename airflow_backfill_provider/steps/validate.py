@@ -58,7 +58,7 @@ def validate_batch(
     :raises ValidationFailed: at least one partition was rejected; ``.outcomes`` has every failing check.
     :raises PublishRefused: a partition of the batch is not staged.
     :raises NotApproved: a partition was rejected, and the plan, or its trial, waits for a person.
-    :raises Stopped: a stop signal is set; no run elsewhere of these partitions is left open.
+    :raises Stopped: a stop signal is set; no run elsewhere of these partitions is gone on with.
     """
     with ended_by_a_stop(work, keys):
         return _validate_batch(work, keys, tell)
@@ -153,7 +153,14 @@ def validate_range(work: Work, tell: Callable[[ValidationReport], None] = _tell_
     :raises BudgetExceeded: more is staged, or set aside, than the spec allows.
     :raises ControlMoved: the control period, held now unless it was before, is not as it is published.
     :raises ValidationFailed: a staged key exists outside the range or twice in it, or a check of the range said no.
+    :raises Stopped: a stop signal is set; no run elsewhere of the control period, or of live partitions, is gone on with.
     """
+    plan = work.stored_plan()
+    with ended_by_a_stop(work, [one.key for one in (*plan.live, *plan.spec.control_partitions)]):
+        return _validate_range(work, tell)
+
+
+def _validate_range(work: Work, tell: Callable[[ValidationReport], None]) -> int:
     work.stop_or_go()
     revision, plan = work.revision, work.plan()
     records = work.ledger.partitions(work.backfill_id)

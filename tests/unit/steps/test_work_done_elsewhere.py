@@ -34,11 +34,13 @@ from airflow_backfill_provider.recompute import Progress
 from airflow_backfill_provider.spec.load import load_spec_text
 from airflow_backfill_provider.spec.model import BackfillSpec
 from airflow_backfill_provider.spec.request import Request
+from airflow_backfill_provider.steps.control_period import hold_control
 from airflow_backfill_provider.steps.drill import DAMAGED_EVENT
 from airflow_backfill_provider.steps.open_runs import BEGUN_EVENT, OVER_EVENT, open_run_lines
 from airflow_backfill_provider.steps.scope import Run
 from airflow_backfill_provider.steps.stage import stage_batch
 from airflow_backfill_provider.steps.trial import try_partition
+from airflow_backfill_provider.steps.validate import validate_range
 from airflow_backfill_provider.steps.whole_drill import drill
 from airflow_backfill_provider.steps.work import Work, utc_now
 
@@ -502,6 +504,47 @@ def test_a_run_that_was_left_open_and_failed_then_has_another_in_its_place_which
         stage_batch(team.work(), keys)
     assert len(team.runs) == 2
     assert open_run_lines(team.work()) == []
+
+
+@pytest.fixture
+def with_control(on_duckdb: World) -> tuple[Unheard, Work]:
+    """Runs that nobody answers for, of a range of two days with a third as its control period; and a work whose pauses take no time."""
+    on_duckdb.spec = by_dag(poll_every="5m").model_copy(
+        update={"control_period": make_spec(control_period={"partitions": [DAYS[2]]}).control_period}
+    )
+    team, clock = Unheard(on_duckdb, silent=100, looks=100), [utc_now()]
+
+    def pause(seconds: float) -> None:
+        clock[0] += timedelta(seconds=seconds)
+
+    on_duckdb.scope(**TWO)
+    return team, team.work(pause=pause, now=lambda: clock[0])
+
+
+@pytest.mark.parametrize("step", [try_partition, hold_control, validate_range])
+def test_a_stop_ends_the_runs_of_the_control_period_that_were_left_open_in_whichever_step_it_is_met(
+    with_control: tuple[Unheard, Work], step: Callable[[Work], object]
+) -> None:
+    team, work = with_control
+    with pytest.raises(RunLeftOpen):
+        hold_control(work)
+    with pytest.raises(Stopped):
+        step(team.work(check_stop=stop_after(0)))
+    assert team.cancelled == list(team.runs)
+    assert open_run_lines(team.work()) == []
+
+
+@pytest.mark.parametrize("step", [try_partition, hold_control, validate_range])
+def test_a_stop_leaves_the_run_of_a_partition_alone_that_another_task_may_wait_for(
+    with_control: tuple[Unheard, Work], step: Callable[[Work], object]
+) -> None:
+    team, work = with_control
+    with pytest.raises(RunLeftOpen):
+        stage_batch(work, [DAYS[1]])
+    with pytest.raises(Stopped):
+        step(team.work(check_stop=stop_after(0)))
+    assert team.cancelled == []
+    assert len(open_run_lines(team.work())) == 1
 
 
 def test_a_stop_is_one_also_where_the_ledger_is_away_meanwhile(
