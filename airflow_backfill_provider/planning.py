@@ -79,7 +79,8 @@ def build_plan(
     :raises TransformRefused: the transform cannot be redirected, or its columns do not fit the target's.
     :raises CodeFailed: dbt could not compile the model.
     """
-    asked = resolve(spec, request, now)
+    # Only of a range that affected_when narrowed did the earlier result lose the ends that were asked for.
+    asked = resolution if resolution and not spec.range.affected_when else resolve(spec, request, now)
     capabilities = warehouse.capabilities
     if spec.publish.mechanism not in capabilities.mechanisms:
         raise SpecError(

@@ -378,7 +378,7 @@ def test_a_rollback_that_died_before_it_wrote_is_called_off_by_a_person(weekly: 
     with pytest.raises(PublishRefused, match=f"abandon {weekly.id}"):
         weekly.publish()
 
-    give_up(weekly.work(), "the rollback is dead")
+    give_up(weekly.work(), "it was killed", rollback_is_dead=True)
 
     assert weekly.ledger.backfill(weekly.id).state is BackfillState.VALIDATED
     assert weekly.publish().note == "published in 2 commits"
